@@ -134,15 +134,15 @@ Result<std::unique_ptr<Database>> Database::OpenForReading(const std::filesystem
 }
 
 Result<std::unique_ptr<Database>> Database::OpenFrozen(
-    const std::filesystem::path& path, std::shared_ptr<rocksdb::FileSystem> file_system) {
+    const std::filesystem::path& path, const std::shared_ptr<rocksdb::FileSystem>& file_system) {
   std::unique_ptr<Database> database(new Database);
   database->path_ = path;
   VARVE_RETURN_IF_ERROR(Guarded("opening the database in " + path.string(),
-                                [&] { return database->OpenReadOnly(std::move(file_system)); }));
+                                [&] { return database->OpenReadOnly(file_system); }));
   return database;
 }
 
-Status Database::OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system) {
+Status Database::OpenReadOnly(const std::shared_ptr<rocksdb::FileSystem>& file_system) {
   constexpr int kOpenTables = 1000;  // fewer than all, or RocksDB would open all of them now
   const std::string what = "opening the database in " + path_.string();
   is_frozen_ = true;
@@ -151,7 +151,7 @@ Status Database::OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system) 
   db_options_.max_open_files = kOpenTables;
   db_options_.skip_checking_sst_file_sizes_on_db_open = true;
   family_options_ = MakeFamilyOptions(filter_);
-  env_ = rocksdb::NewCompositeEnv(std::make_shared<FrameFileSystem>(std::move(file_system)));
+  env_ = rocksdb::NewCompositeEnv(std::make_shared<FrameFileSystem>(file_system));
   db_options_.env = env_.get();
   const std::string db_path = DbPath(path_).string();
   std::vector<std::string> names;

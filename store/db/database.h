@@ -96,7 +96,7 @@ class Database {
   // Opens a database that lies in another file system than this machine's and never changes. Table
   // files are opened when they are needed.
   static Result<std::unique_ptr<Database>> OpenFrozen(
-      const std::filesystem::path& path, std::shared_ptr<rocksdb::FileSystem> file_system);
+      const std::filesystem::path& path, const std::shared_ptr<rocksdb::FileSystem>& file_system);
 
   bool for_writing() const { return for_writing_; }
   // Returns every lost table file of the newest state.
@@ -219,7 +219,7 @@ class Database {
   void Prepare(const std::filesystem::path& path, bool for_writing);
   rocksdb::Status Make();
   Status Open(const std::filesystem::path& path, bool for_writing);
-  Status OpenReadOnly(std::shared_ptr<rocksdb::FileSystem> file_system);
+  Status OpenReadOnly(const std::shared_ptr<rocksdb::FileSystem>& file_system);
   Status OpenDespite();
   Status OpenWriter();
   Status OpenReader();

@@ -157,7 +157,7 @@ std::string EncodeRemoteState(const RemoteState& state) {
   for (const RemoteAttempt& attempt : state.open) {
     text += "open " + Hex(attempt.id) + " " + attempt.owner + "\n";
   }
-  return Seal(std::move(text));
+  return Seal(text);
 }
 
 Result<RemoteState> DecodeRemoteState(std::string_view text, const std::string& where) {
@@ -211,7 +211,7 @@ std::string EncodeSnapshotBody(const SnapshotBody& body) {
   }
   text += "manifest " + body.manifest_name + " " + std::to_string(body.manifest.size()) + "\n" +
           body.manifest + "\n";
-  return Seal(std::move(text));
+  return Seal(text);
 }
 
 Result<SnapshotBody> DecodeSnapshotBody(std::string_view text, const std::string& where) {
