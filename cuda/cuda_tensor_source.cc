@@ -72,8 +72,9 @@ class CudaTensorSourceImpl : public CudaTensorSource {
       }
       VARVE_ASSIGN_OR_RETURN(devices_[device].one, OneDevice::Create(device, options));
     }
-    if (devices_.empty())
+    if (devices_.empty()) {
       return Status::InvalidArgument("CudaOptions names no device: fill in streams or devices");
+    }
     const gpu::DeviceScope scope(devices_.begin()->first);
     VARVE_RETURN_IF_ERROR(scope.status());
     VARVE_ASSIGN_OR_RETURN(bounce_, gpu::AllocatePinned<std::byte>(options.bounce_bytes));

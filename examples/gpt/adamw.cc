@@ -12,7 +12,7 @@
 namespace gpt {
 namespace {
 
-constexpr int64_t kElementBlock = int64_t{16} << 10;
+constexpr int64_t kElementBlock = 16'384;
 
 }  // namespace
 

@@ -10,10 +10,9 @@
 namespace gpt {
 namespace {
 
-constexpr int64_t kRowBlock = 64;     // rows of one task of a matrix product
-constexpr int64_t kColumnBlock = 64;  // columns of one task of a sum over rows
-constexpr int64_t kElementBlock = int64_t{16}
-                                  << 10;  // elements of one task of an element-wise layer
+constexpr int64_t kRowBlock = 64;          // rows of one task of a matrix product
+constexpr int64_t kColumnBlock = 64;       // columns of one task of a sum over rows
+constexpr int64_t kElementBlock = 16'384;  // elements of one task of an element-wise layer
 
 template <typename Real>
 using Dense = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
