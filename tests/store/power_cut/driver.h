@@ -41,7 +41,7 @@ Chosen Folder(const std::string& path);
 // The program does not sync these.
 Plant WithoutSyncs(Chosen chosen);
 // The program syncs these last of all that an operation does, right before it returns.
-Plant LateSyncs(Chosen chosen);
+Plant LateSyncs(const Chosen& chosen);
 
 class PowerCutTest : public ::testing::Test {
  protected:
