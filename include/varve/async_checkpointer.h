@@ -214,12 +214,12 @@ struct BeginOptions {
 class AsyncCheckpointer {
  public:
   // Opens the store in `path`, or makes it. Errors are those of Store::OpenOrCreate, and the
-  // following. kInvalidArgument: an option is out of range. kFailedPrecondition: `path` is the root
-  // of a group (use OpenGroupCheckpointer), or the URL of options.remote holds snapshots of another
-  // store (use another URL), or the newest snapshot has a step of the run that is later than all
-  // steps of the store in `path` (move the folder away, and Open pulls the store, or send the store
-  // as it is with varve::Push). kUnavailable: the system gives no more threads, or there is no
-  // store yet and the object store does not answer.
+  // following. kInvalidArgument: an option is out of range. kFailedPrecondition has three cases.
+  // `path` is the root of a group: use OpenGroupCheckpointer. The URL of options.remote holds
+  // snapshots of another store: use another URL. The newest snapshot has a step of the run that is
+  // later than all steps of the store in `path`: move the folder away, so that Open pulls the
+  // store, or keep the store and send it with varve::Push. kUnavailable: the system gives no more
+  // threads, or there is no store yet and the object store does not answer.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
   // Calls Close. If there is an error that no call has returned, prints it to standard error.
@@ -251,11 +251,12 @@ class AsyncCheckpointer {
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
   // Returns when the trainer may change its tensors. Does nothing when no save is being staged.
-  // If AwaitStaged was not called for the save before, BeginSave returns the error of
-  // RequireAwaited. Prewarm, Wait, ReleaseStaging, Restore, SetMetrics, SetTag and Close make that
-  // call themselves, where they wait for a save. A save commits only after AwaitStaged. An error is
-  // that of this save, of an earlier save (failure_is_fatal), of a push
-  // (RemoteOptions::failure_is_fatal), or of DeviceTensorSource::MarkRelease.
+  // BeginSave does not call AwaitStaged: if AwaitStaged was not called for the save before,
+  // BeginSave returns the error of RequireAwaited. Prewarm, Wait, ReleaseStaging, Restore and Close
+  // call AwaitStaged themselves. SetMetrics and SetTag call it if their step is being saved, and
+  // with many ranks always. A save commits only after AwaitStaged. An error is that of this save,
+  // of an earlier save (failure_is_fatal), of a push (RemoteOptions::failure_is_fatal), or of
+  // DeviceTensorSource::MarkRelease.
   virtual Status AwaitStaged() = 0;
   // Call it when the tensors have changed, as after an optimizer step. kFailedPrecondition: a save
   // has started, and AwaitStaged has not been called for it. The chunks that were copied may then
@@ -282,7 +283,8 @@ class AsyncCheckpointer {
 
   // SetMetrics adds metrics to a saved step. SetTag gives it a tag. Both do what the functions of
   // Store do. They are for what is known only after the save, such as the result of an evaluation.
-  // They wait if this step is being saved. kNotFound names the step.
+  // They wait if this step is being saved. With many ranks they call AwaitStaged also when another
+  // step is being saved. kNotFound names the step.
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 

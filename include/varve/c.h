@@ -407,7 +407,8 @@ VARVE_CHECKED varve_status varve_state_add_item(varve_state* state, const varve_
 VARVE_CHECKED varve_status varve_state_set_progress(varve_state* state,
                                                     const varve_progress* progress);
 VARVE_CHECKED varve_status varve_state_get_progress(varve_state* state, varve_progress* progress);
-// A metric of the next save, and of those after it until it gets another value.
+// Sets a metric. The next save has it, and so have later saves, until this function sets another
+// value for the name.
 VARVE_CHECKED varve_status varve_state_set_metric(varve_state* state, const char* name,
                                                   double value);
 // A tag for the next save. It is set once: later saves do not get it.

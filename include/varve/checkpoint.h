@@ -167,9 +167,10 @@ class ReadRequest {
                            std::span<const Range> slice = {}) {
     return {name, number, out, slice, nullptr, {}};
   }
-  // `region` describes a part of the global tensor. Reads what one shard holds of it. `out` is the
-  // buffer of the whole region. Bytes of `out` that this shard does not hold stay as they are.
-  // kInvalidArgument: the global shapes of the shard and of the region differ.
+  // Reads what one shard holds of a region, which is a part of the global tensor that `region`
+  // describes. `out` is the buffer of the whole region. Bytes of `out` that this shard does not
+  // hold stay as they are. kInvalidArgument: the global shapes of the shard and of the region
+  // differ.
   static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
                            const ShardLayout& region) {
     return {name, number, out, {}, &region, {}};

@@ -16,11 +16,11 @@
 // The contract is about streams instead of threads. The given stream of a device is its stream in
 // CudaOptions::streams. When the trainer calls BeginSave, the work that writes the tensors must be
 // in the given stream already, or the given stream must already wait for it. From BeginSave until
-// AwaitStaged returns, the trainer adds to no stream any work that changes or frees the tensors.
-// When AwaitStaged has returned, the trainer may add such work to the given stream at once. Another
-// stream must first wait (cudaStreamWaitEvent) for the event that released() returns then. No call
-// waits for work in streams other than the given ones and varve's own. No call synchronizes a
-// device.
+// AwaitStaged returns, the trainer does not add work that changes or frees the tensors to any
+// stream. When AwaitStaged has returned, the trainer may add such work to the given stream at once.
+// Another stream must first wait (cudaStreamWaitEvent) for the event that released() returns then.
+// No call waits for work in streams other than the given ones and varve's own. No call synchronizes
+// a device.
 //
 // The device digests its tensors. Only chunks that differ from the step before are copied to the
 // host. While the trainer works, they are copied straight from the tensors. While the trainer waits
@@ -38,9 +38,9 @@
 //   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // before BeginSave, Save and Restore
 //   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());
 //   ...
-//   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // the trainer waits from here on
+//   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // with the work added since
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());
-//   VARVE_RETURN_IF_ERROR(source->Release({0, stream}));  // its next work comes after the reads
+//   VARVE_RETURN_IF_ERROR(source->Release({0, stream}));  // later work waits for the reads
 //
 // varve's own streams have the least priority that the device knows, which is the greatest number
 // (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. A trainer that

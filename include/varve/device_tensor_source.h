@@ -97,7 +97,8 @@ class DeviceTensorSource {
   virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
   // After this call, work that is added to the trainer's streams runs only after all reads of the
   // trainer's tensors. The checkpointer also calls it after an error of the calls above.
-  // kFailedPrecondition: a stream is being captured.
+  // kFailedPrecondition: a stream is being captured. After any error the call has waited until all
+  // reads were done, because the trainer may change its tensors when AwaitStaged has returned.
   virtual Status MarkRelease() = 0;
   // Returns when all copies have arrived. After an error it returns when no more bytes will be
   // written.

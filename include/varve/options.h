@@ -24,8 +24,8 @@ enum class Compression {
 // Says which entropy coder encodes the bytes that can be compressed, such as the exponents of
 // weights. Both take about the same space. A reader needs no setting.
 enum class Entropy {
-  // rANS only for bytes that this machine reads faster in rANS than in zstd. Without AVX2 and
-  // AVX-512 there are no such bytes.
+  // rANS only for bytes that this machine reads faster in rANS than in zstd. A machine with neither
+  // AVX2 nor AVX-512 has no such bytes.
   kAuto,
   kZstd,  // zstd frames, which other tools can read too. The choice for archives
   kRans,  // rANS, also where it is slow. Use it when faster machines will read the store

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Push sends a store to an object store, from where Pull brings it back on any machine
-// (docs/remote.md). OpenRemote reads it there.
+// Push sends a store to an object store. Pull brings it back, to any machine. OpenRemote reads it
+// in the object store (docs/remote.md).
 //
 //   varve::UseS3();  // varve/s3.h, once, for s3:// only. For rados:// see varve/rados.h
 //   const auto pushed = varve::Push("ckpt", "s3://bucket/gpt");  // again later: sends what is new
@@ -18,11 +18,11 @@
 // Thread rule: any thread and any process, at the same time, also for the same URL. These functions
 // look at the flag of a StopScope (varve/stop.h).
 //
-// Errors of all functions: kUnavailable: the object store does not answer, so the outcome is
-// unknown. Call again. Or the program has no engine for this kind of URL (UseS3, UseRados), and the
-// message says so. kInvalidArgument: the URL is wrong. kIOError: the object store refuses a
-// request, and the message says which and why. kCorruption: something is damaged, and the message
-// names it.
+// Errors of all functions: kUnavailable has two cases. The object store does not answer: the
+// outcome is unknown, so call again. The program has no engine for this kind of URL (UseS3,
+// UseRados): the message says so. kInvalidArgument: the URL is wrong. kIOError: the object store
+// refuses a request, and the message says which and why. kCorruption: something is damaged, and the
+// message names it.
 #pragma once
 
 #include <chrono>
@@ -125,7 +125,7 @@ struct SnapshotInfo {
   uint64_t total_bytes = 0;
 };
 
-// Lists the snapshots, rising. An empty place has none.
+// Lists the snapshots, rising. A URL under which nothing lies has none.
 Result<std::vector<SnapshotInfo>> ListSnapshots(std::string_view url);
 
 struct RemoteReclaimOptions {
@@ -136,7 +136,7 @@ struct RemoteReclaimOptions {
   // seconds. If a push gives a sign, what it has sent stays. If it gives none in all that time, it
   // counts as dead, and what it has sent is removed. A push that only slept then sends all of it
   // again. 0 = no push is watched. What a push of another host has sent then stays, even if that
-  // push is dead. Otherwise at least 30 seconds (kInvalidArgument).
+  // push is dead. A value other than 0 is at least 30 seconds (else kInvalidArgument).
   std::chrono::milliseconds wait_for_pushes{0};
 };
 

@@ -73,9 +73,9 @@ struct RepairReport {
 // A store has a copy of its manifest (spare/), a note of the manifest's length (SYNCED), and a file
 // that names the newest manifest (CURRENT). If the manifest is lost or damaged, the repair takes
 // the copy. If the note is lost, too, it takes whichever of the manifest and its copy can be read
-// further. After a repair the newest steps may be missing in two cases, whichever of the two files
-// was taken. First case: the manifest is lost or damaged, and so is the note. Second case: the
-// manifest or CURRENT is lost or damaged, and db/ has table files that are not named in the
+// further. Whether the repair took the manifest or its copy, the newest steps may be missing after
+// it in two cases. First case: the manifest is lost or damaged, and so is the note. Second case:
+// the manifest or CURRENT is lost or damaged, and db/ has table files that are not named in the
 // manifest, or in the copy if the repair took that. In both cases `warnings` says so, and the
 // repair also takes the newer steps of `from`. A newer step is one that was saved later than every
 // save that the damaged store still shows. Each newer step gets a doubt.
@@ -84,7 +84,8 @@ struct RepairReport {
 // that of the damaged store. If `from` is the later state, each newer step that can be read
 // replaces an earlier save of the same run and step. If `from` also has at least one newer step,
 // the repair prefers its tags and metrics where both stores have them. If `from` is not the later
-// state, the repair takes only newer steps that the damaged store lacks.
+// state, the repair takes a newer step only if the damaged store has no step of that run and
+// number.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //
