@@ -22,8 +22,8 @@ class SafetensorsFilesTest : public ::testing::Test {
     for (const std::string& name : names) paths.push_back(folder_.path() / name);
     return SafetensorsFiles::Open(paths);
   }
-  std::string ErrorOf(std::vector<std::string> names) {
-    const Result<SafetensorsFiles> files = Open(std::move(names));
+  std::string ErrorOf(const std::vector<std::string>& names) {
+    const Result<SafetensorsFiles> files = Open(names);
     EXPECT_FALSE(files.ok());
     return files.status().message();
   }
