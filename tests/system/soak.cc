@@ -8,10 +8,10 @@
 //
 //   STEP DISK_BYTES RSS_BYTES DESCRIPTORS SAVE_MS QUERY_MS MANIFEST
 //
-// The times are medians since the line before. A query opens the store for reading, finds the
-// newest step and reads its smallest tensors. MANIFEST is the number of the manifest. It grows with
-// each commit until RocksDB writes a new one, and much that is measured follows its length. Exits 1
-// with a message when anything fails.
+// RSS and descriptors are means over the steps since the line before, and times are medians. A
+// query opens the store for reading, finds the newest step and reads its smallest tensors. MANIFEST
+// is the number of the manifest. It grows with each commit until RocksDB writes a new one, and much
+// that is measured follows its length. Exits 1 with a message when anything fails.
 //
 // With $VARVE_SOAK_LEAK, a list of what shall grow with the steps (disk, memory, descriptors), the
 // program makes these grow. A judge of its lines must see that.
@@ -109,17 +109,30 @@ uint64_t ManifestNumber(const fs::path& store) {
   return std::strtoull(name.substr(name.find('-') + 1).c_str(), nullptr, 10);
 }
 
-void PrintRow(uint64_t number, uint64_t disk_bytes, std::vector<double>* save_ms,
-              std::vector<double>* query_ms, uint64_t manifest) {
-  const auto print = [](uint64_t value) {
-    std::printf("%llu ", static_cast<unsigned long long>(value));
-  };
-  for (const uint64_t value : {number, disk_bytes, ResidentBytes(), NumDescriptors()}) print(value);
-  std::printf("%.3f %.3f ", TakeMedian(save_ms), TakeMedian(query_ms));
-  print(manifest);
-  std::printf("\n");
-  std::fflush(stdout);
-}
+// What is measured until a line says it.
+class Line {
+ public:
+  void Look() {
+    resident_bytes_ += ResidentBytes();
+    descriptors_ += NumDescriptors();
+    ++num_looks_;
+  }
+  void Print(uint64_t number, uint64_t disk_bytes, uint64_t manifest) {
+    const auto looks = static_cast<double>(num_looks_);
+    std::printf("%llu %llu %.0f %.2f %.3f %.3f %llu\n", static_cast<unsigned long long>(number),
+                static_cast<unsigned long long>(disk_bytes),
+                static_cast<double>(resident_bytes_) / looks,
+                static_cast<double>(descriptors_) / looks, TakeMedian(&save_ms),
+                TakeMedian(&query_ms), static_cast<unsigned long long>(manifest));
+    std::fflush(stdout);
+    *this = {};
+  }
+
+  std::vector<double> save_ms, query_ms;
+
+ private:
+  uint64_t resident_bytes_ = 0, descriptors_ = 0, num_looks_ = 0;
+};
 
 // Mistakes that are made on purpose.
 class Leaks {
@@ -151,7 +164,7 @@ Status ReadUntilInputEnds(const fs::path& path) {
     }
     done = true;
   });
-  std::vector<double> none, query_ms;
+  Line line;
   auto last = Clock::now();
   for (uint64_t reads = 0; !done; ++reads) {
     VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*follower)));
@@ -160,9 +173,10 @@ Status ReadUntilInputEnds(const fs::path& path) {
       VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path));
       VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*reader)));
     }
-    query_ms.push_back(MillisecondsSince(asked));
+    line.query_ms.push_back(MillisecondsSince(asked));
+    line.Look();
     if (MillisecondsSince(last) >= 1000) {
-      PrintRow(reads, 0, &none, &query_ms, 0);
+      line.Print(reads, 0, 0);
       last = Clock::now();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -182,7 +196,7 @@ Status Soak(const fs::path& path, uint64_t num_steps, double seconds, uint64_t s
     }
   });
   std::deque<uint64_t> live;
-  std::vector<double> save_ms, query_ms;
+  Line line;
   const auto began = Clock::now();
   Leaks leaks;
   const Status status = [&]() -> Status {
@@ -194,7 +208,7 @@ Status Soak(const fs::path& path, uint64_t num_steps, double seconds, uint64_t s
       }
       const auto start = Clock::now();
       VARVE_RETURN_IF_ERROR(SaveContent(store.get(), kPlan, step, step).status());
-      save_ms.push_back(MillisecondsSince(start));
+      line.save_ms.push_back(MillisecondsSince(start));
       if (!leaks.KeepsStep(step)) live.push_back(step);
       leaks.AfterStep();
       if (live.size() >= kKeep + kDropAtOnce) {
@@ -206,11 +220,12 @@ Status Soak(const fs::path& path, uint64_t num_steps, double seconds, uint64_t s
         const auto asked = Clock::now();
         VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path));
         VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*reader)));
-        query_ms.push_back(MillisecondsSince(asked));
+        line.query_ms.push_back(MillisecondsSince(asked));
       }
+      line.Look();
       if (step % kReclaimEvery != 0) continue;
       VARVE_RETURN_IF_ERROR(store->Reclaim({.all = true}).status());
-      PrintRow(step, DiskBytes(path), &save_ms, &query_ms, ManifestNumber(path));
+      line.Print(step, DiskBytes(path), ManifestNumber(path));
     }
     return Status::Ok();
   }();

@@ -2,10 +2,11 @@
 """A writer that saves, drops and reclaims for a long time, and readers in processes of their own.
 
 It plots disk, memory, descriptors, and the times of saves and queries, as PNG, and judges their drift
-after the warm-up. The manifest of the store grows until the writer opens it anew, and disk, memory and
-queries follow its length. So the rows of one manifest are one period, and their mean is one point. A
-manifest that is the first, or was not filled, is left out. The drift is that of the line through the
-medians of pairs of points (Theil and Sen), over the whole time, as a share of the median.
+after the warm-up, in which the block caches of the writer and of the readers fill. The manifest of the
+store grows until the writer opens it anew, and disk, memory and queries follow its length. So the rows
+of one manifest are one period, and their mean is one point. A manifest that is the first, or was not
+filled, is left out. The drift is that of the line through the medians of pairs of points (Theil and
+Sen), over the whole time, as a share of the median.
 
 `--leak disk,memory,descriptors` makes these grow on purpose: the test then passes if it finds each of them.
 """
@@ -21,7 +22,6 @@ import sys
 import harness
 import png_plot
 
-WARM_UP = 0.25
 LEAST_POINTS = 6  # eight for a limit below 5 %
 COLUMNS = ("step", "disk", "rss", "descriptors", "save ms", "query ms", "manifest")
 TITLES = {
@@ -51,25 +51,25 @@ def drift(points, column):
     return statistics.median(slopes) * (xs[-1] - xs[0]) / middle if slopes and middle else 0.0
 
 
-def settled(rows):
-    return rows[int(len(rows) * WARM_UP) :]
+def settled(rows, warm_up):
+    return rows[int(len(rows) * warm_up) :]
 
 
 def mean_of(rows):
     return tuple(statistics.fmean(column) for column in zip(*rows, strict=True))
 
 
-def periods(rows):
+def periods(rows, warm_up):
     """One point for each manifest that was filled after the warm-up."""
     manifest = COLUMNS.index("manifest")
     groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[manifest])]
-    warm = settled(rows)[0][0]
+    warm = settled(rows, warm_up)[0][0]
     return [mean_of(group) for group in groups[1:-1] if group[0][0] >= warm]
 
 
-def tenths(rows):
+def tenths(rows, warm_up):
     """A reader sees no manifest. Ten points of equal time."""
-    late = settled(rows)
+    late = settled(rows, warm_up)
     size = max(len(late) // 10, 1)
     return [mean_of(late[i : i + size]) for i in range(0, len(late) - size + 1, size)]
 
@@ -151,7 +151,7 @@ def judge(options, who, points, names):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, help="default 10,000")
+    parser.add_argument("--steps", type=int, help="default 20,000")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument(
         "--steps-a-manifest",
@@ -159,6 +159,7 @@ def main():
         default=500,
         help="0: as many as RocksDB puts into one, some 800",
     )
+    parser.add_argument("--warm-up", type=float, default=0.5, help="share of the steps")
     parser.add_argument("--readers", type=int, default=1)
     parser.add_argument("--limit", type=float, default=0.02, help="of a drift")
     parser.add_argument("--judge", default="disk,rss,descriptors,save ms,query ms")
@@ -166,20 +167,21 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="a folder for plots and rows")
     options = parser.parse_args()
     if options.steps is None:
-        options.steps = 10**9 if options.minutes else 10000
+        options.steps = 10**9 if options.minutes else 20000
     rows, read = soak(options)
     if options.output:
         plot(rows, read, options.output)
-    points = periods(rows)
+    points = periods(rows, options.warm_up)
     print(
-        f"{rows[-1][0]:.0f} steps, {len(rows)} rows, {len(points)} manifests after {WARM_UP:.0%} of them:"
+        f"{rows[-1][0]:.0f} steps, {len(rows)} rows, "
+        f"{len(points)} manifests after {options.warm_up:.0%} of them:"
     )
     least = 8 if options.limit < 0.05 else LEAST_POINTS
     assert len(points) >= least, f"{len(points)} manifests are too few: take more steps"
     drifting = judge(options, "writer", points, list(TITLES))
     for k, mine in enumerate(read):
         if len(mine) >= 8:
-            drifting += judge(options, f"reader {k + 1}", tenths(mine), OF_READERS)
+            drifting += judge(options, f"reader {k + 1}", tenths(mine, options.warm_up), OF_READERS)
     print(f"reads in other processes: {sum(mine[-1][0] for mine in read if mine):.0f}, 0 failed")
     if not options.leak:
         assert not drifting, f"drift: {drifting}"
