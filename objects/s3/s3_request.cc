@@ -52,6 +52,8 @@ bool MayRepeat(const Exchange& exchange) {
     case 0:
       return exchange.may_repeat;
     case 409:  // another creation of this object is under way
+    // The gateway of Ceph says so when a part of Ceph has not answered it, and may have it later.
+    case 408:
     case 429:
     case 500:
     case 502:
@@ -68,7 +70,7 @@ bool MayRepeat(const Exchange& exchange) {
 
 // Whether the server may have done it.
 bool IsAmbiguous(const Exchange& exchange) {
-  return exchange.code == 0 || exchange.code == 200 || exchange.code >= 500;
+  return exchange.code == 0 || exchange.code == 200 || exchange.code == 408 || exchange.code >= 500;
 }
 
 std::string Describe(long code, const std::string& body) {

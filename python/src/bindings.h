@@ -6,7 +6,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +33,7 @@ void BindStage(nanobind::module_& module);
 void BindForeign(nanobind::module_& module);      // files of other formats
 void BindTorchMemory(nanobind::module_& module);  // plain tensors of torch
 void BindMasters(nanobind::module_& module);
+void BindRemote(nanobind::module_& module);  // object stores
 
 // "auto", "none", "fast" or "max", and "error", "replace" or "fork". kInvalidArgument: another
 // word.
@@ -40,6 +43,9 @@ OnExisting ParseOnExisting(std::string_view name);
 // The same for names of dtypes and roles.
 DType RequireDType(std::string_view name);
 TensorRole RequireRole(std::string_view name);
+
+// kInvalidArgument: the number is negative, no number, or more than a million days.
+std::chrono::milliseconds ParseSeconds(std::string_view what, double seconds);
 
 // The best steps by a metric, as (metric, whether the highest is best, count).
 using KeepBestTuple = std::tuple<std::string, bool, uint64_t>;
@@ -52,6 +58,9 @@ RetentionPolicy MakePolicy(uint64_t keep_last, uint64_t keep_every,
 // ForkedError there. The first call of a process, which is at its first open, notes the process.
 void NoteOpen();
 void CheckMayWrite();
+
+// An object of Python in a function of C++, whose last copy may die without the GIL.
+std::shared_ptr<nanobind::object> ShareWithoutGil(const nanobind::object& object);
 
 // A progress function that calls `callback(done_bytes, total_bytes)` from a thread of varve. None
 // gives none. An exception of the callback goes to sys.unraisablehook, as the operation goes on.

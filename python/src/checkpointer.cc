@@ -263,11 +263,28 @@ WhenBusy ParseWhenBusy(std::string_view name) {
       Status::InvalidArgument("when_busy \"" + std::string(name) + "\" is not wait or skip"));
 }
 
+// `on_push(stats)` is called from a thread of varve. An exception of it goes to
+// sys.unraisablehook, as the training goes on.
+std::optional<RemoteOptions> WithCallback(std::optional<RemoteOptions> remote,
+                                          const nb::object& on_push) {
+  if (!remote.has_value()) return remote;
+  remote->on_push = [shared = ShareWithoutGil(on_push)](const PushStats& stats) {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      (*shared)(stats);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(*shared);
+    }
+  };
+  return remote;
+}
+
 std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
     const std::string& path, const std::string& run, std::string_view on_existing,
     std::string_view when_busy, std::string_view compression, uint64_t staging_budget_bytes,
     uint64_t pipeline_budget_bytes, int num_threads, int retries, double check_staging,
-    const std::optional<RetentionPolicy>& retention, bool has_gpus) {
+    const std::optional<RetentionPolicy>& retention, bool has_gpus,
+    const std::optional<RemoteOptions>& remote, const nb::object& on_push) {
   NoteOpen();
   CheckMayWrite();
   const std::shared_ptr<Devices> devices = has_gpus ? Devices::Make() : nullptr;
@@ -283,7 +300,8 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
                                     .retries = retries,
                                     .check_staging = check_staging,
                                     .retention = retention,
-                                    .on_save = {}};
+                                    .on_save = {},
+                                    .remote = WithCallback(remote, on_push)};
   const nb::gil_scoped_release release;
   return std::make_unique<CheckpointerHandle>(ValueOrThrow(AsyncCheckpointer::Open(path, options)),
                                               devices, path);
@@ -374,12 +392,17 @@ void BindCheckpointer(nb::module_& module) {
            [](CheckpointerHandle* handle) {
              return handle->With([](AsyncCheckpointer& c) { return c.last_stats(); });
            })
+      .def("last_push",
+           [](CheckpointerHandle* handle) {
+             return handle->With([](AsyncCheckpointer& c) { return c.last_push(); });
+           })
       .def("close", &CheckpointerHandle::Close);
   module.def("open_checkpointer", OpenCheckpointer, nb::arg("path"), nb::arg("run"),
              nb::arg("on_existing"), nb::arg("when_busy"), nb::arg("compression"),
              nb::arg("staging_budget_bytes"), nb::arg("pipeline_budget_bytes"),
              nb::arg("num_threads"), nb::arg("retries"), nb::arg("check_staging"),
-             nb::arg("retention").none(), nb::arg("has_gpus"));
+             nb::arg("retention").none(), nb::arg("has_gpus"), nb::arg("remote").none(),
+             nb::arg("on_push"));
 }
 
 }  // namespace varve::python

@@ -21,6 +21,7 @@ NB_MODULE(_core, module) {
   varve::python::BindReader(module);
   varve::python::BindStore(module);
   varve::python::BindExport(module);
+  varve::python::BindRemote(module);
   varve::python::BindCheckpointer(module);
   varve::python::BindGroup(module);
   varve::python::BindStage(module);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -49,6 +50,15 @@ TensorRole RequireRole(std::string_view name) {
                                             "\" is not other, parameter, buffer or optimizer"));
 }
 
+std::chrono::milliseconds ParseSeconds(std::string_view what, double seconds) {
+  constexpr double kMost = 1e6 * 24 * 60 * 60;
+  if (seconds >= 0 && seconds <= kMost) {
+    return std::chrono::milliseconds(std::llround(seconds * 1000));
+  }
+  throw StatusError(Status::InvalidArgument(std::string(what) + " is " + std::to_string(seconds) +
+                                            ", expected 0 to 86400000000 seconds"));
+}
+
 RetentionPolicy MakePolicy(uint64_t keep_last, uint64_t keep_every,
                            const std::vector<KeepBestTuple>& keep_best, int64_t keep_within_seconds,
                            const std::vector<std::string>& keep_tags) {
@@ -62,14 +72,16 @@ RetentionPolicy MakePolicy(uint64_t keep_last, uint64_t keep_every,
   return policy;
 }
 
+std::shared_ptr<nb::object> ShareWithoutGil(const nb::object& object) {
+  return {new nb::object(object), [](nb::object* held) {
+            const nb::gil_scoped_acquire acquire;
+            delete held;
+          }};
+}
+
 Progress MakeProgress(const nb::object& callback) {
   if (callback.is_none()) return {};
-  // The last copy of the function may die without the GIL.
-  const std::shared_ptr<nb::object> shared(new nb::object(callback), [](nb::object* object) {
-    const nb::gil_scoped_acquire acquire;
-    delete object;
-  });
-  return [shared](uint64_t done_bytes, uint64_t total_bytes) {
+  return [shared = ShareWithoutGil(callback)](uint64_t done_bytes, uint64_t total_bytes) {
     const nb::gil_scoped_acquire acquire;
     try {
       (*shared)(done_bytes, total_bytes);

@@ -10,6 +10,7 @@
 
 #include "python/src/bindings.h"
 #include "varve/async_checkpointer.h"
+#include "varve/remote.h"
 #include "varve/store.h"
 
 namespace nb = nanobind;
@@ -35,6 +36,12 @@ class RecordClass {
     names_.emplace_back(name);
     return *this;
   }
+  // What str() returns, where that is not the repr.
+  template <typename Getter>
+  RecordClass& Text(Getter getter) {
+    class_.def("__str__", getter);
+    return *this;
+  }
   void Done() {
     nb::list fields;
     for (const std::string& name : names_) fields.append(nb::str(name.c_str()));
@@ -56,7 +63,8 @@ class RecordClass {
   std::vector<std::string> names_;
 };
 
-nb::typed<nb::object, nb::any> UtcTime(const CheckpointInfo& info) {
+template <typename Info>
+nb::typed<nb::object, nb::any> UtcTime(const Info& info) {
   const auto microseconds =
       std::chrono::duration_cast<std::chrono::microseconds>(info.created.time_since_epoch());
   const nb::module_ datetime = nb::module_::import_("datetime");
@@ -74,7 +82,7 @@ void BindCheckpoints(nb::module_& module) {
       module, "CheckpointInfo", "What the store knows of a checkpoint without reading a tensor.");
   info.Property("run", [](const CheckpointInfo& i) { return i.id.run; })
       .Property("step", [](const CheckpointInfo& i) { return i.id.step; })
-      .Property("created", UtcTime, "datetime.datetime in UTC, to the microsecond.")
+      .Property("created", UtcTime<CheckpointInfo>, "datetime.datetime in UTC, to the microsecond.")
       .Field("parent", &CheckpointInfo::parent, "The step it was saved against, or None.")
       .Field("num_tensors", &CheckpointInfo::num_tensors)
       .Field("logical_bytes", &CheckpointInfo::logical_bytes, "Raw bytes of all tensors.")
@@ -138,16 +146,16 @@ void BindSaves(nb::module_& module) {
       .Done();
 }
 
+template <typename Stats>
+std::optional<std::string> ErrorOf(const Stats& stats) {
+  return stats.status.ok() ? std::optional<std::string>() : stats.status.message();
+}
+
 void BindStats(nb::module_& module) {
   RecordClass<SaveStats> stats(module, "SaveStats",
                                "What a save in the background did, and what it cost, in seconds.");
   stats.Field("step", &SaveStats::step)
-      .Property(
-          "error",
-          [](const SaveStats& s) {
-            return s.status.ok() ? std::optional<std::string>() : s.status.message();
-          },
-          "None when the save is durable.")
+      .Property("error", ErrorOf<SaveStats>, "None when the save is durable.")
       .Field("skipped", &SaveStats::skipped)
       .Field("num_tensors", &SaveStats::num_tensors)
       .Field("logical_bytes", &SaveStats::logical_bytes)
@@ -159,6 +167,57 @@ void BindStats(nb::module_& module) {
       .Field("stall_seconds", &SaveStats::stall_seconds, "What the training waited.")
       .Field("durable_seconds", &SaveStats::durable_seconds)
       .Field("warnings", &SaveStats::warnings)
+      .Done();
+}
+
+void BindRemoteReports(nb::module_& module) {
+  RecordClass<PushStats> stats(module, "PushStats",
+                               "What a push in the background did, and what it cost, in seconds.");
+  stats.Field("step", &PushStats::step, "The highest step that was due.")
+      .Property("error", ErrorOf<PushStats>, "None when the step is in the object store.")
+      .Field("failures", &PushStats::failures, "Pushes that failed, one after the other.")
+      .Field("snapshot", &PushStats::snapshot)
+      .Field("sent_bytes", &PushStats::sent_bytes)
+      .Field("seconds", &PushStats::seconds)
+      .Field("delay_seconds", &PushStats::delay_seconds,
+             "From the commit of the oldest step that waited to the end of the push.")
+      .Field("warning", &PushStats::warning)
+      .Text([](const PushStats& s) { return ToString(s); })
+      .Done();
+  RecordClass<PushReport> push(module, "PushReport", "What a push sent.");
+  push.Field("snapshot", &PushReport::snapshot, "The snapshot that has it all. 0: there is none.")
+      .Field("is_new", &PushReport::is_new, "This push made the snapshot.")
+      .Field("total_files", &PushReport::total_files)
+      .Field("total_bytes", &PushReport::total_bytes)
+      .Field("sent_files", &PushReport::sent_files)
+      .Field("sent_bytes", &PushReport::sent_bytes)
+      .Field("resumed_files", &PushReport::resumed_files,
+             "Those that an interrupted push had sent already.")
+      .Property("seconds", [](const PushReport& r) { return r.elapsed.count(); })
+      .Done();
+  RecordClass<PullReport> pull(module, "PullReport", "What a pull fetched.");
+  pull.Field("snapshot", &PullReport::snapshot)
+      .Field("num_steps", &PullReport::num_steps, "0 in a dry run.")
+      .Field("total_files", &PullReport::total_files)
+      .Field("total_bytes", &PullReport::total_bytes)
+      .Field("fetched_files", &PullReport::fetched_files)
+      .Field("fetched_bytes", &PullReport::fetched_bytes)
+      .Property("seconds", [](const PullReport& r) { return r.elapsed.count(); })
+      .Done();
+  RecordClass<SnapshotInfo> snapshot(module, "SnapshotInfo", "A snapshot in an object store.");
+  snapshot.Field("number", &SnapshotInfo::number)
+      .Property("created", UtcTime<SnapshotInfo>,
+                "datetime.datetime in UTC, by the clock of the host that pushed it.")
+      .Field("total_bytes", &SnapshotInfo::total_bytes)
+      .Done();
+  RecordClass<RemoteReclaimReport> reclaim(module, "RemoteReclaimReport",
+                                           "What a reclaim of an object store removed.");
+  reclaim.Field("dropped", &RemoteReclaimReport::dropped, "Numbers of snapshots.")
+      .Field("kept", &RemoteReclaimReport::kept)
+      .Field("removed_blobs", &RemoteReclaimReport::removed_blobs)
+      .Field("removed_bytes", &RemoteReclaimReport::removed_bytes)
+      .Field("pending_blobs", &RemoteReclaimReport::pending_blobs,
+             "Those of pushes that are under way, or may be.")
       .Done();
 }
 
@@ -264,6 +323,7 @@ void BindRecords(nb::module_& module) {
   BindCheckpoints(module);
   BindSaves(module);
   BindStats(module);
+  BindRemoteReports(module);
   BindHistory(module);
   BindSpace(module);
   BindWhole(module);

@@ -2,6 +2,7 @@
 """VarveCallback in the Trainer of transformers. Skipped where that is not installed."""
 
 import os
+import shutil
 import unittest
 
 import varve
@@ -110,6 +111,20 @@ class TransformersTest(StoreTest):
 
     def test_gradients_of_two_batches(self):
         self.check_resume([4, 8, 12], True, gradient_accumulation_steps=2, save_steps=4)
+
+    def test_another_host_goes_on_from_the_object_store(self):
+        remote = f"file://{self.folder}/place"
+        whole, expected = self.trainer(save_strategy="no")
+        whole.train()
+        first, _ = self.trainer(crash_at=13)
+        VarveCallback(self.folder / "a", remote=remote).attach(first)
+        with self.assertRaises(Crash):
+            first.train(resume_from_checkpoint=True)
+        shutil.rmtree(self.folder / "a")
+        second, found = self.trainer(seed=2)
+        VarveCallback(self.folder / "b", remote=remote).attach(second)
+        second.train(resume_from_checkpoint=True)
+        self.assertEqual(found.losses, {s: v for s, v in expected.losses.items() if s > 10})
 
     def test_where_nothing_is_saved_true_starts_anew(self):
         trainer, watcher = self.trainer(max_steps=2)

@@ -231,6 +231,137 @@ class SaveStats:
 
     def __repr__(self) -> str: ...
 
+class PushStats:
+    """What a push in the background did, and what it cost, in seconds."""
+
+    @property
+    def step(self) -> int:
+        """The highest step that was due."""
+
+    @property
+    def error(self) -> str | None:
+        """None when the step is in the object store."""
+
+    @property
+    def failures(self) -> int:
+        """Pushes that failed, one after the other."""
+
+    @property
+    def snapshot(self) -> int: ...
+
+    @property
+    def sent_bytes(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def delay_seconds(self) -> float:
+        """From the commit of the oldest step that waited to the end of the push."""
+
+    @property
+    def warning(self) -> str: ...
+
+    def __str__(self) -> str: ...
+
+    def __repr__(self) -> str: ...
+
+class PushReport:
+    """What a push sent."""
+
+    @property
+    def snapshot(self) -> int:
+        """The snapshot that has it all. 0: there is none."""
+
+    @property
+    def is_new(self) -> bool:
+        """This push made the snapshot."""
+
+    @property
+    def total_files(self) -> int: ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    @property
+    def sent_files(self) -> int: ...
+
+    @property
+    def sent_bytes(self) -> int: ...
+
+    @property
+    def resumed_files(self) -> int:
+        """Those that an interrupted push had sent already."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    def __repr__(self) -> str: ...
+
+class PullReport:
+    """What a pull fetched."""
+
+    @property
+    def snapshot(self) -> int: ...
+
+    @property
+    def num_steps(self) -> int:
+        """0 in a dry run."""
+
+    @property
+    def total_files(self) -> int: ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    @property
+    def fetched_files(self) -> int: ...
+
+    @property
+    def fetched_bytes(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def __repr__(self) -> str: ...
+
+class SnapshotInfo:
+    """A snapshot in an object store."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def created(self) -> Any:
+        """datetime.datetime in UTC, by the clock of the host that pushed it."""
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class RemoteReclaimReport:
+    """What a reclaim of an object store removed."""
+
+    @property
+    def dropped(self) -> list[int]:
+        """Numbers of snapshots."""
+
+    @property
+    def kept(self) -> int: ...
+
+    @property
+    def removed_blobs(self) -> int: ...
+
+    @property
+    def removed_bytes(self) -> int: ...
+
+    @property
+    def pending_blobs(self) -> int:
+        """Those of pushes that are under way, or may be."""
+
+    def __repr__(self) -> str: ...
+
 class TensorChange:
     """A step at which a tensor changed."""
 
@@ -653,6 +784,22 @@ def backup(store: str, destination: str, read_data: bool, progress: object | Non
 def export_bfloat16(address: int, shape: Sequence[int], owner: object) -> Any:
     """An array with __dlpack__ over dense bfloat16 memory of `owner`."""
 
+class RemoteOptions:
+    """What a checkpointer pushes, and where to."""
+
+    @staticmethod
+    def make(url: str, interval: int, keep: int, retention_waits: bool, failure_is_fatal: bool, close_timeout: float) -> RemoteOptions: ...
+
+def push(store: str, url: str, steps: Sequence[str], dry_run: bool, num_threads: int, progress: object | None) -> PushReport: ...
+
+def pull(url: str, destination: str, snapshot: int | None, dry_run: bool, read_data: bool, num_threads: int, progress: object | None) -> PullReport: ...
+
+def open_remote(url: str, snapshot: int | None, cache_folder: str, cache_bytes: int, pipeline_budget_bytes: int, num_threads: int) -> Store: ...
+
+def snapshots(url: str) -> list[SnapshotInfo]: ...
+
+def reclaim_remote(url: str, keep_last: int | None, dry_run: bool, wait_for_pushes: float) -> RemoteReclaimReport: ...
+
 class RetentionPolicy:
     """Which steps stay after a save."""
 
@@ -693,9 +840,11 @@ class Checkpointer:
 
     def last_stats(self) -> SaveStats | None: ...
 
+    def last_push(self) -> PushStats | None: ...
+
     def close(self) -> None: ...
 
-def open_checkpointer(path: str, run: str, on_existing: str, when_busy: str, compression: str, staging_budget_bytes: int, pipeline_budget_bytes: int, num_threads: int, retries: int, check_staging: float, retention: RetentionPolicy | None, has_gpus: bool) -> Checkpointer: ...
+def open_checkpointer(path: str, run: str, on_existing: str, when_busy: str, compression: str, staging_budget_bytes: int, pipeline_budget_bytes: int, num_threads: int, retries: int, check_staging: float, retention: RetentionPolicy | None, has_gpus: bool, remote: RemoteOptions | None, on_push: object) -> Checkpointer: ...
 
 def start_epoch(root: str, num_ranks: int) -> int: ...
 

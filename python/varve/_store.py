@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Optional, Union, overload
 
-from . import _core
+from . import _core, _remote
 from ._checkpoint import Checkpoint
 from ._display import html_table, human_bytes, human_metrics
 from ._errors import InvalidArgumentError, NotFoundError
@@ -21,7 +21,7 @@ from ._step import Step
 from ._tree import flatten
 
 StepLike = Union[int, str, _core.CheckpointInfo, _core.CheckpointId]
-Path = Union[str, "os.PathLike[str]"]
+Path = _remote.Path
 
 
 class StepList(list[_core.CheckpointInfo]):
@@ -104,8 +104,11 @@ def open(  # noqa: A001  (as h5py and zarr call it)
     entropy: str = "auto",
     pipeline_budget_bytes: int = 256 << 20,
     num_threads: int = 0,
+    snapshot: Optional[int] = None,
+    cache_folder: Optional[Path] = None,
+    cache_bytes: int = 4 << 30,
 ) -> Store:
-    """Opens the store, or the root of a group, in a folder.
+    """Opens the store, or the root of a group, in a folder, or a snapshot in an object store.
 
     `mode` "r" reads, also while a writer is at work in another process. It takes no lock and writes
     nothing. "a" reads and writes, and makes the store when there is none. "w" makes a store where none is.
@@ -113,11 +116,33 @@ def open(  # noqa: A001  (as h5py and zarr call it)
     "rans", and a store that is made with "zstd" can be read by older versions. `pipeline_budget_bytes` is
     what a save may hold besides the state. `num_threads` 0 is one for each core.
 
+    A URL such as "s3://bucket/gpt" is opened where it lies, for reading only. What is read is fetched, and
+    nothing else. `snapshot` is a number, by default that of the newest. Parts of files that were fetched stay
+    in `cache_folder`, which several processes may share, up to `cache_bytes`.
+
     NotFoundError: no store there. AlreadyExistsError: "w", and there is one. LockedError: another writer
     has it. FailedPreconditionError: the folder holds something else.
     """
+    text = os.fspath(path)
+    if _remote.looks_like_url(text):
+        if mode != "r":
+            raise InvalidArgumentError(
+                f'mode "{mode}" with {text}: a store in an object store is opened with "r". Save to a '
+                "folder, and send it with varve.push"
+            )
+        cache = "" if cache_folder is None else os.fspath(cache_folder)
+        return Store(
+            _core.open_remote(
+                text, snapshot, cache, cache_bytes, pipeline_budget_bytes, num_threads
+            ),
+            mode,
+        )
+    if snapshot is not None or cache_folder is not None:
+        raise InvalidArgumentError(
+            f"snapshot and cache_folder are for URLs, and {text} is a folder"
+        )
     return Store(
-        _core.open(os.fspath(path), mode, compression, entropy, pipeline_budget_bytes, num_threads),
+        _core.open(text, mode, compression, entropy, pipeline_budget_bytes, num_threads),
         mode,
     )
 

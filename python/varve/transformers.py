@@ -18,7 +18,7 @@ from typing import Any, Optional
 import torch
 import transformers
 
-from . import _store
+from . import _remote, _store
 from ._errors import FailedPreconditionError, InvalidArgumentError
 from .torch import Checkpointer, _state_dict, _training, _trees
 
@@ -45,9 +45,9 @@ class VarveCallback(transformers.TrainerCallback):
     `attach` it to the Trainer, whose save_strategy and save_steps decide when. The Trainer writes no
     checkpoint-N folders then. A step of the store has the model, optimizer, scheduler, scaler, generators
     and the Trainer's state. A resumed training has the losses of one that was not stopped. `run` and
-    `options` are those of Checkpointer. The number of a step is global_step, and its metrics are the numbers
-    that the Trainer logged last. For one process. load_best_model_at_end and save_strategy "best" need
-    the Trainer's own files, and are refused.
+    `options` are those of Checkpointer. With `remote` a host whose folder is missing goes on from there.
+    The number of a step is global_step, and its metrics are the numbers that the Trainer logged last. For one
+    process. load_best_model_at_end and save_strategy "best" need the Trainer's own files, and are refused.
     """
 
     def __init__(self, path: _store.Path, *, run: str = "main", **options: Any) -> None:
@@ -70,6 +70,7 @@ class VarveCallback(transformers.TrainerCallback):
 
         @functools.wraps(train)
         def train_from(resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+            self._pull()
             step = self._step_of(resume_from_checkpoint)
             try:
                 if step is None:
@@ -89,6 +90,12 @@ class VarveCallback(transformers.TrainerCallback):
     # Resuming. The Trainer reads a folder of its own kind: its state, from which it knows how many
     # batches to skip, the generators, which it sets after it has skipped, and a model, whose weights are
     # replaced before the first step.
+
+    def _pull(self) -> None:
+        """On a new host, whose folder is missing, the newest snapshot of `remote` is looked at for steps."""
+        url = self._options.get("remote")
+        if url is not None and not os.path.exists(self._path) and _remote.snapshots(url):
+            _remote.pull(url, self._path)
 
     def _step_of(self, resume: Any) -> Optional[str]:
         if resume is True:

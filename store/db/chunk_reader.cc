@@ -43,7 +43,7 @@ Status ChunkReader::Read(const ChunkRef& ref, DType dtype, std::span<std::byte> 
   VARVE_RETURN_IF_ERROR(CheckSize(ref, out.size()));
   switch (ref.kind) {
     case ChunkKind::kStored: {
-      VARVE_ASSIGN_OR_RETURN(const Chain chain, FetchChain(ref.address, out.size()));
+      VARVE_ASSIGN_OR_RETURN(const Chain chain, FetchChain(ref.address, out.size(), *scratch));
       return DecodeChain(chain, ref.digest, out, scratch);
     }
     case ChunkKind::kDerived:
@@ -69,12 +69,19 @@ Status ChunkReader::CheckDigest(ChunkAddress address, std::span<const std::byte>
                             ", expected " + ToHex(expected));
 }
 
-Result<ChunkReader::Chain> ChunkReader::FetchChain(ChunkAddress address) const {
+Result<ChunkReader::Chain> ChunkReader::FetchChain(ChunkAddress address,
+                                                   const ChunkScratch& scratch) const {
   Chain chain;
   while (true) {
     Link& link = chain.emplace_back();
     link.address = address;
-    VARVE_RETURN_IF_ERROR(database_->GetFrame(address, &link.frame));
+    const auto* const fetched =
+        scratch.fetched == nullptr ? nullptr : scratch.fetched->Find(address);
+    if (fetched != nullptr) {
+      link.frame.PinSlice(*fetched, nullptr);
+    } else {
+      VARVE_RETURN_IF_ERROR(database_->GetFrame(address, &link.frame));
+    }
     Result<FrameInfo> info = ParseFrame(FrameBytes(link.frame));
     if (!info.ok()) return info.status().WithContext(FrameName(address));
     link.info = *std::move(info);
@@ -90,8 +97,9 @@ Result<ChunkReader::Chain> ChunkReader::FetchChain(ChunkAddress address) const {
   }
 }
 
-Result<ChunkReader::Chain> ChunkReader::FetchChain(ChunkAddress address, size_t raw_bytes) const {
-  VARVE_ASSIGN_OR_RETURN(Chain chain, FetchChain(address));
+Result<ChunkReader::Chain> ChunkReader::FetchChain(ChunkAddress address, size_t raw_bytes,
+                                                   const ChunkScratch& scratch) const {
+  VARVE_ASSIGN_OR_RETURN(Chain chain, FetchChain(address, scratch));
   if (chain.front().info.raw_bytes == raw_bytes) return chain;
   return Status::Corruption(FrameName(address) + " holds " +
                             std::to_string(chain.front().info.raw_bytes) + " raw bytes, expected " +
@@ -139,7 +147,7 @@ Result<std::span<const std::byte>> ChunkReader::ReadInPlace(const ChunkRef& ref,
                                                             ChunkScratch* scratch) const {
   VARVE_RETURN_IF_ERROR(CheckSize(ref, raw_bytes));
   if (ref.kind == ChunkKind::kStored) {
-    VARVE_ASSIGN_OR_RETURN(Chain chain, FetchChain(ref.address, raw_bytes));
+    VARVE_ASSIGN_OR_RETURN(Chain chain, FetchChain(ref.address, raw_bytes, *scratch));
     if (chain.front().info.predictor == Predictor::kRaw) {
       buffer->frame = std::move(chain.front().frame);
       return RawBytes(ref.address, buffer->frame, ref.digest);
@@ -155,7 +163,7 @@ Result<std::span<const std::byte>> ChunkReader::ReadInPlace(const ChunkRef& ref,
 Status ChunkReader::ReadDerived(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
                                 ChunkScratch* scratch) const {
   const std::span<std::byte> source = scratch->source.Resize(2 * out.size());
-  VARVE_ASSIGN_OR_RETURN(const Chain chain, FetchChain(ref.address, source.size()));
+  VARVE_ASSIGN_OR_RETURN(const Chain chain, FetchChain(ref.address, source.size(), *scratch));
   VARVE_RETURN_IF_ERROR(DecodeChain(chain, std::nullopt, source, scratch));
   return MakeDerived(ref, dtype, source, out);
 }
@@ -178,7 +186,7 @@ Status ChunkReader::MakeDerived(const ChunkRef& ref, DType dtype, std::span<cons
 
 Result<std::vector<StoredChunk>> ChunkReader::ReadChain(ChunkAddress address,
                                                         ChunkScratch* scratch) const {
-  VARVE_ASSIGN_OR_RETURN(const Chain links, FetchChain(address));
+  VARVE_ASSIGN_OR_RETURN(const Chain links, FetchChain(address, *scratch));
   std::vector<StoredChunk> chain(links.size());
   std::span<const std::byte> base;
   for (size_t i = links.size(); i-- > 0;) {

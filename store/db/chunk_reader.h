@@ -15,6 +15,7 @@
 #include "base/reused_memory.h"
 #include "codec/frame.h"
 #include "store/db/database.h"
+#include "store/db/fetched_frames.h"
 #include "store/format/record.h"
 #include "varve/result.h"
 
@@ -22,6 +23,7 @@ namespace varve::internal {
 
 // Buffers that one thread reuses from chunk to chunk.
 struct ChunkScratch {
+  const FetchedFrames* fetched = nullptr;  // looked at before the database, if it is not null
   FrameDecoder decoder;
   ReusedBuffer bytes;
   ReusedBuffer previous;
@@ -61,6 +63,12 @@ class ChunkReader {
   Result<std::span<const std::byte>> ReadInPlace(const ChunkRef& ref, DType dtype, size_t raw_bytes,
                                                  ChunkBuffer* buffer, ChunkScratch* scratch) const;
 
+  // True: frames that are needed together are better fetched together (ChunkScratch::fetched).
+  bool is_far() const { return database_->is_far(); }
+  FetchedFrames Fetch(std::vector<ChunkAddress> addresses) const {
+    return FetchedFrames(*database_, std::move(addresses));
+  }
+
   // As Read, for a derived chunk whose verified source is in memory already.
   Status MakeDerived(const ChunkRef& ref, DType dtype, std::span<const std::byte> source,
                      std::span<std::byte> out) const;
@@ -78,8 +86,9 @@ class ChunkReader {
   };
   using Chain = std::vector<Link>;
   // The chain of a frame that holds `raw_bytes`.
-  Result<Chain> FetchChain(ChunkAddress address, size_t raw_bytes) const;
-  Result<Chain> FetchChain(ChunkAddress address) const;
+  Result<Chain> FetchChain(ChunkAddress address, size_t raw_bytes,
+                           const ChunkScratch& scratch) const;
+  Result<Chain> FetchChain(ChunkAddress address, const ChunkScratch& scratch) const;
   // Decodes the first frame of a chain into `out`. Its digest must be `expected`, or else the
   // digest in its own header.
   Status DecodeChain(const Chain& chain, const std::optional<Digest>& expected,

@@ -442,6 +442,24 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   return status.IsNotFound() ? FromRocksDb(status, what) : ReadError(Family::kChunks, status, what);
 }
 
+std::map<ChunkAddress, rocksdb::PinnableSlice> Database::GetFrames(
+    std::span<const ChunkAddress> addresses) const {
+  std::map<ChunkAddress, rocksdb::PinnableSlice> found;
+  const auto use = BeginRead();
+  if (!use.ok()) return found;
+  std::vector<std::string> names;
+  for (const ChunkAddress& address : addresses) names.push_back(keys::Chunk(address));
+  const std::vector<rocksdb::Slice> keys(names.begin(), names.end());
+  std::vector<rocksdb::PinnableSlice> frames(keys.size());
+  std::vector<rocksdb::Status> statuses(keys.size());
+  use->rocksdb()->MultiGet(rocksdb::ReadOptions(), use->handle(Family::kChunks), keys.size(),
+                           keys.data(), frames.data(), statuses.data(), /*sorted_input=*/true);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (statuses[i].ok()) found.emplace(addresses[i], std::move(frames[i]));
+  }
+  return found;
+}
+
 Status Database::ScanFrom(Family family, std::string_view prefix, std::string_view first,
                           const Visit& visit) const {
   const std::string what = "scanning family " + std::string(kFamilyNames[static_cast<int>(family)]);

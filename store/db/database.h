@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -157,6 +158,13 @@ class Database {
 
   // Returns nullopt when there is no such key.
   Result<std::optional<std::string>> Get(Family family, std::string_view key) const;
+  // True: each read of a file may be a request to an object store, so frames that are needed
+  // together are better read together (FetchedFrames).
+  bool is_far() const { return is_frozen_; }
+  // Reads frames at rising addresses, in as few reads of files as there can be. Those that cannot
+  // be read are left out. GetFrame says why.
+  std::map<ChunkAddress, rocksdb::PinnableSlice> GetFrames(
+      std::span<const ChunkAddress> addresses) const;
   // Reads the frame at an address, without a copy where RocksDB allows it. kNotFound: there is
   // none. It leaves the bytes of the frame to the digest of the chunk (frame_file_system.h).
   Status GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) const;

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "base/bytes_of.h"
+#include "base/run_parallel.h"
 #include "base/startable_threads.h"
 #include "base/stop.h"
 #include "store/shards/strided_copy.h"
@@ -131,7 +132,9 @@ class ChunkWorker {
  public:
   explicit ChunkWorker(const ChunkReader* reader) : reader_(reader) {}
 
-  Status Run(const Bundle& bundle) {
+  // `fetched` may be null, and outlives the call.
+  Status Run(const Bundle& bundle, const FetchedFrames* fetched) {
+    scratch_.fetched = fetched;
     return bundle.size() == 1 ? RunGroup(bundle[0]) : RunWoven(bundle);
   }
 
@@ -229,14 +232,10 @@ class ChunkWorker {
   ReusedBuffer woven_;  // chunks of a bundle, one after the other
 };
 
-}  // namespace
-
-Status RunChunkJobs(std::vector<ChunkJob> jobs, const ChunkReader& reader, int num_threads) {
+Status RunBundles(std::span<const Bundle> bundles, const ChunkReader& reader,
+                  const FetchedFrames* fetched, int num_threads) {
   const StopFlag stop;
-  VARVE_RETURN_IF_ERROR(stop.Check());
-  std::ranges::stable_sort(jobs, ReadsBefore);
-  const std::vector<Bundle> bundles = MakeBundles(GroupWithCopies(jobs));
-  if (bundles.size() == 1) return ChunkWorker(&reader).Run(bundles[0]);
+  if (bundles.size() == 1) return ChunkWorker(&reader).Run(bundles[0], fetched);
   tbb::enumerable_thread_specific<ChunkWorker> workers(&reader);
   std::atomic<bool> failed{false};
   std::mutex mutex;
@@ -246,13 +245,68 @@ Status RunChunkJobs(std::vector<ChunkJob> jobs, const ChunkReader& reader, int n
     tbb::parallel_for(size_t{0}, bundles.size(), [&](size_t i) {
       if (failed) return;
       Status status = stop.Check();
-      if (status.ok()) status = workers.local().Run(bundles[i]);
+      if (status.ok()) status = workers.local().Run(bundles[i], fetched);
       if (status.ok()) return;
       const std::lock_guard lock(mutex);
       if (!failed.exchange(true)) error = status;
     });
   });
   return error;
+}
+
+// Bundles whose frames are fetched together.
+constexpr uint64_t kBatchBytes = uint64_t{32} << 20;
+
+FetchedFrames FetchFor(std::span<const Bundle> bundles, const ChunkReader& reader) {
+  std::vector<ChunkAddress> addresses;
+  for (const Bundle& bundle : bundles) {
+    for (const auto& group : bundle) {
+      const ChunkKind kind = group[0].ref.kind;
+      const bool has_frame = kind == ChunkKind::kStored || kind == ChunkKind::kDerived;
+      if (has_frame) addresses.push_back(group[0].ref.address);
+    }
+  }
+  return reader.Fetch(std::move(addresses));
+}
+
+std::vector<std::span<const Bundle>> CutIntoBatches(std::span<const Bundle> bundles) {
+  std::vector<std::span<const Bundle>> batches;
+  uint64_t bytes = kBatchBytes;  // of the last batch
+  for (const Bundle& bundle : bundles) {
+    if (bytes >= kBatchBytes) {
+      batches.emplace_back(&bundle, 0);
+      bytes = 0;
+    }
+    for (const auto& group : bundle) bytes += group[0].part->record.ChunkBytes(group[0].chunk);
+    batches.back() = {batches.back().data(), batches.back().size() + 1};
+  }
+  return batches;
+}
+
+// Fetches the frames of a batch while those of the batch before are decoded.
+Status RunFarBundles(std::span<const Bundle> bundles, const ChunkReader& reader, int num_threads) {
+  const auto batches = CutIntoBatches(bundles);
+  FetchedFrames now, next;
+  for (size_t i = 0; i <= batches.size(); ++i) {
+    VARVE_RETURN_IF_ERROR(RunParallel(2, 2, [&](size_t task) {
+      if (task == 0 && i < batches.size()) next = FetchFor(batches[i], reader);
+      if (task == 0 || i == 0) return Status::Ok();
+      return RunBundles(batches[i - 1], reader, &now, num_threads);
+    }));
+    now = std::move(next);
+    next = FetchedFrames();
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status RunChunkJobs(std::vector<ChunkJob> jobs, const ChunkReader& reader, int num_threads) {
+  VARVE_RETURN_IF_ERROR(StopFlag().Check());
+  std::ranges::stable_sort(jobs, ReadsBefore);
+  const std::vector<Bundle> bundles = MakeBundles(GroupWithCopies(jobs));
+  return reader.is_far() ? RunFarBundles(bundles, reader, num_threads)
+                         : RunBundles(bundles, reader, nullptr, num_threads);
 }
 
 }  // namespace varve::internal

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "base/digest.h"
+#include "base/run_parallel.h"
 #include "base/util.h"
 
 namespace varve::internal {
@@ -12,6 +15,7 @@ namespace varve::internal {
 namespace {
 
 using rocksdb::FileOptions;
+using rocksdb::FSReadRequest;
 using rocksdb::IODebugContext;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
@@ -19,6 +23,10 @@ using rocksdb::Slice;
 
 constexpr uint64_t kBlockBytes = uint64_t{64} << 10;
 constexpr uint64_t kSmallPackBytes = uint64_t{4} << 20;
+// Of reads that are asked for together.
+constexpr uint64_t kFetchBytes = uint64_t{8} << 20;  // that one request fetches at most
+constexpr uint64_t kGapBytes = uint64_t{64} << 10;   // that are fetched for nothing
+constexpr int kFetches = 4;                          // at the same time
 
 IOStatus ToIoStatus(const Status& status) {
   if (status.ok()) return IOStatus::OK();
@@ -75,6 +83,9 @@ class TableFile : public rocksdb::FSRandomAccessFile {
                                    where_.offset + offset,
                                    {reinterpret_cast<std::byte*>(scratch), n}));
   }
+  // What lies close together comes in one request.
+  IOStatus MultiRead(FSReadRequest* requests, size_t count, const IOOptions& options,
+                     IODebugContext* debug) override;
   IOStatus Prefetch(uint64_t, size_t, const IOOptions&, IODebugContext*) override {
     return IOStatus::NotSupported("prefetch");  // RocksDB reads into a buffer of its own then
   }
@@ -85,6 +96,44 @@ class TableFile : public rocksdb::FSRandomAccessFile {
   const std::shared_ptr<const std::string> pack_;
   const uint64_t pack_at_;
 };
+
+IOStatus TableFile::MultiRead(FSReadRequest* requests, size_t count, const IOOptions& options,
+                              IODebugContext* debug) {
+  std::vector<FSReadRequest*> sorted;
+  for (size_t i = 0; i < count; ++i) sorted.push_back(&requests[i]);
+  std::ranges::sort(sorted, {}, &FSReadRequest::offset);
+  const auto end_of = [](const FSReadRequest* request) { return request->offset + request->len; };
+  std::vector<std::span<FSReadRequest* const>> together;
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_near = i > 0 && sorted[i]->offset >= end_of(sorted[i - 1]) &&
+                         sorted[i]->offset - end_of(sorted[i - 1]) <= kGapBytes &&
+                         end_of(sorted[i]) - together.back()[0]->offset <= kFetchBytes;
+    if (!is_near) together.emplace_back(&sorted[i], 0);
+    together.back() = {together.back().data(), together.back().size() + 1};
+  }
+  return ToIoStatus(RunParallel(together.size(), kFetches, [&](size_t i) {
+    const auto& some = together[i];
+    const uint64_t first = some.front()->offset;
+    std::string bytes(some.size() == 1 ? 0 : end_of(some.back()) - first, '\0');
+    Slice all;
+    IOStatus status;
+    if (some.size() > 1) {
+      status = Read(first, bytes.size(), options, &all, bytes.data(), debug);
+    }
+    for (FSReadRequest* const one : some) {
+      if (some.size() == 1) {
+        one->status = Read(one->offset, one->len, options, &one->result, one->scratch, debug);
+        continue;
+      }
+      one->status = status;
+      const uint64_t at = std::min<uint64_t>(one->offset - first, all.size());
+      const size_t size = std::min<uint64_t>(one->len, all.size() - at);
+      std::memcpy(one->scratch, all.data() + at, size);
+      one->result = Slice(one->scratch, size);
+    }
+    return Status::Ok();
+  }));
+}
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "base/util.h"
 #include "objects/s3/credentials.h"
@@ -168,15 +169,60 @@ class Port {
       EXPECT_EQ(::listen(fd_, 16), 0);
     }
   }
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
   ~Port() { ::close(fd_); }
   std::string url() const {
     return "s3://bucket/x?endpoint=http://127.0.0.1:" + std::to_string(number_);
   }
 
+ protected:
+  int fd() const { return fd_; }
+  void Interrupt() const { ::shutdown(fd_, SHUT_RDWR); }  // of who waits for a connection
+
  private:
   const int fd_;
   int number_ = 0;
 };
+
+// A server that gives every request this answer.
+class AnsweringPort : public Port {
+ public:
+  explicit AnsweringPort(const std::string& status)
+      : Port(/*listens=*/true), thread_([this, status](const std::stop_token& stop) {
+          while (!stop.stop_requested())
+            AnswerOne("HTTP/1.1 " + status + "\r\nContent-Length: 0\r\n\r\n");
+        }) {}
+  ~AnsweringPort() {
+    thread_.request_stop();
+    Interrupt();
+  }
+
+ private:
+  void AnswerOne(const std::string& answer) const {
+    const int client = ::accept(fd(), nullptr, nullptr);
+    if (client < 0) return;
+    char request[4096];
+    if (::recv(client, request, sizeof(request), 0) > 0) {
+      EXPECT_EQ(::send(client, answer.data(), answer.size(), MSG_NOSIGNAL), answer.size());
+    }
+    ::close(client);
+  }
+  std::jthread thread_;
+};
+
+TEST_F(S3Test, AServerThatGaveUpWaitingLeavesTheOutcomeUnknown) {
+  ::setenv("AWS_ACCESS_KEY_ID", "mine", 1);
+  ::setenv("AWS_SECRET_ACCESS_KEY", "hidden", 1);
+  const AnsweringPort port("408 Request Timeout");
+  const auto objects =
+      OpenS3Objects(*ObjectsUrl::Parse(port.url()), {.retry_for = std::chrono::milliseconds(200)});
+  ASSERT_TRUE(objects.ok()) << objects.status().ToString();
+  const Status put = (*objects)->PutBlob("b", MemorySource(AsBytes("bytes")));
+  EXPECT_EQ(put.code(), StatusCode::kUnavailable) << put.ToString();
+  EXPECT_THAT(put.message(), HasSubstr("PUT blobs/b: outcome unknown after"));
+  EXPECT_THAT(put.message(), HasSubstr("the server answered 408"));
+}
 
 TEST_F(S3Test, AServerThatDoesNotAnswerLeavesTheOutcomeUnknown) {
   ::setenv("AWS_ACCESS_KEY_ID", "mine", 1);

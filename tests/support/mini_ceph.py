@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -220,3 +221,17 @@ def mini_ceph():
         yield ceph
     finally:
         ceph.close()
+
+
+def main():
+    """Runs a Ceph until standard input ends. Prints the environment that clients need, then a URL for S3."""
+    with mini_ceph() as ceph:
+        for name, value in ceph.s3_environment().items():
+            print(f"{name}={value}")
+        print(f"CEPH_CONF={ceph.config}")
+        print(ceph.s3_url("gpt"), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import operator
 import os
 import signal
@@ -15,12 +16,13 @@ from typing import Any, NamedTuple, Optional, Union
 import numpy as np
 import torch
 
-from .. import _arrays, _core, _store
-from .._errors import Error, FailedPreconditionError, InvalidArgumentError
+from .. import _arrays, _core, _remote, _store
+from .._errors import Error, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from . import _gpu, _state_dict, _training, _trees
 from ._capture import Capture, State
 
 _CPU = -1  # as the number of a GPU
+_LOG = logging.getLogger("varve")
 
 
 class Checkpointer:
@@ -60,6 +62,12 @@ class Checkpointer:
         retries: int = 0,
         check_staging: float = 0.0,
         stop_signals: Iterable[int] = (),
+        remote: Optional[str] = None,
+        remote_interval: int = 1,
+        remote_keep: int = 0,
+        remote_retention_waits: bool = True,
+        remote_failure_is_fatal: bool = False,
+        remote_close_timeout: float = 300.0,
     ) -> None:
         """Opens the store in `path`, or makes it.
 
@@ -69,8 +77,15 @@ class Checkpointer:
         `check_staging`: the share of chunks that are digested twice, to find tensors that change too early
         where torch does not count the changes. Above 0, tensors on GPUs are copied before `after_step`
         returns, and so may change at once. `stop_signals`, such as signal.SIGTERM: at the next
-        `after_step` the training is saved and told to stop. Only for the main thread. The
-        C++ header varve/async_checkpointer.h explains the others.
+        `after_step` the training is saved and told to stop. Only for the main thread.
+
+        `remote`: the URL of an object store, to which saves are sent in the background. Each
+        `remote_interval`-th save must get there, and the last one. The newest `remote_keep` snapshots stay
+        there, and 0 is all. A folder without a store becomes the newest snapshot first. The rules `keep_...`
+        spare steps that have yet to get there (`remote_retention_waits`). A push that fails is repeated, and
+        logged as a warning of the logger "varve". It ends the training only with `remote_failure_is_fatal`.
+        `close` waits `remote_close_timeout` seconds for the last push. The C++ header
+        varve/async_checkpointer.h explains the others.
         """
         if operator.index(save_every) < 1:
             raise InvalidArgumentError(f"save_every is {save_every}, expected 1 or more")
@@ -87,7 +102,19 @@ class Checkpointer:
             check_staging,
             _policy(keep_last, keep_every, keep_best, keep_within, keep_tags),
             torch.cuda.is_available(),
+            None
+            if remote is None
+            else _core.RemoteOptions.make(
+                remote,
+                remote_interval,
+                remote_keep,
+                remote_retention_waits,
+                remote_failure_is_fatal,
+                remote_close_timeout,
+            ),
+            _log_push,
         )
+        self._remote = remote
         self._gpus = _gpu.Gpus(self._handle) if torch.cuda.is_available() else None
         # Whether tensors on GPUs may be lent to a save (_may_lend).
         self._is_checked = check_staging > 0
@@ -119,6 +146,11 @@ class Checkpointer:
         """What the last save that ended did, and what it cost. None: there was none."""
         return self._handle.last_stats()
 
+    @property
+    def last_push(self) -> Optional[_core.PushStats]:
+        """What the last push to `remote` did, and up to which step. None: there was none."""
+        return self._handle.last_push()
+
     def restore(
         self,
         *,
@@ -136,9 +168,10 @@ class Checkpointer:
         Call it once, before the first step, also for a new training. `loader` and each object of `extra`
         have state_dict and load_state_dict. The generators of Python, NumPy and torch are restored, too.
         The optimizer gets a hook that calls `before_optimizer_step`. `step` is an expression such as
-        "best:loss", and None loads nothing. After a load of an earlier step the next save moves the later
-        steps to a new run. `partial`: state of parts that are not given stays unused. InvalidArgumentError
-        lists all that does not fit, and nothing was changed then.
+        "best:loss", and None loads nothing. A step that only `remote` has is copied from there. After a load
+        of an earlier step the next save moves the later steps to a new run. `partial`: state of parts that
+        are not given stays unused. InvalidArgumentError lists all that does not fit, and nothing was changed
+        then.
         """
         self._settle()
         self.wait()
@@ -341,7 +374,12 @@ class Checkpointer:
 
     def _load(self, training: _training.Training, step: str, partial: bool) -> int:
         expression = step if self._run == "main" or "@" in step else f"{self._run}@{step}"
-        checkpoint = self.store[expression]
+        try:
+            checkpoint = self.store[expression]
+        except NotFoundError:
+            if self._remote is None or not self._fetch(expression):
+                raise
+            checkpoint = self.store[expression]
         if _training.ITEM not in checkpoint.list_bytes():
             raise InvalidArgumentError(
                 f"{checkpoint} was not saved by a Checkpointer: it has no item {_training.ITEM}. "
@@ -388,6 +426,16 @@ class Checkpointer:
             _training.apply_rng(progress)
         return loaded
 
+    def _fetch(self, expression: str) -> bool:
+        """Copies a step from the newest snapshot that has it. False: none has it."""
+        assert self._remote is not None
+        for info in reversed(_remote.snapshots(self._remote)):
+            with _store.open(self._remote, snapshot=info.number) as there:
+                if expression in there:
+                    there.copy_to(self.store, [expression])
+                    return True
+        return False
+
     def _memory_for(self, value: Any) -> Any:
         """What a load fills: the tensor or array itself, or memory of the CPU from which it is filled."""
         if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
@@ -429,6 +477,11 @@ class Checkpointer:
 
     def _note_signal(self, number: int, _frame: Optional[FrameType]) -> None:
         self._signal = number
+
+
+def _log_push(stats: _core.PushStats) -> None:
+    failed = stats.error is not None or stats.warning != ""
+    _LOG.log(logging.WARNING if failed else logging.INFO, "%s", stats)
 
 
 def _policy(

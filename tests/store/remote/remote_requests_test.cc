@@ -161,6 +161,29 @@ TEST_F(RemoteTest, ASnapshotIsReadWhereItLies) {
   EXPECT_THAT(OpenRemote(url(), {.snapshot = 9}), FailsWith(StatusCode::kNotFound, "snapshot 9"));
 }
 
+// Frames that lie beside each other are fetched together, and the frames of a chain level by level.
+TEST_F(RemoteTest, OneTensorComesInFewRequests) {
+  const auto save = [&](uint64_t step) {
+    const std::vector<TestTensor> state = {NormalTensor("w", {2'000'000}, step),
+                                           RandomTensor("frozen", DType::kF32, {3'000'000}, 1)};
+    VARVE_ASSERT_OK(Save(step, state).status());
+  };
+  for (uint64_t step = 1; step <= 3; ++step) save(step);
+  MustPush();
+  for (const std::string name : {"w", "frozen"}) {
+    const auto store = OpenRemote(url());
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    const auto reader = (*store)->OpenCheckpoint("main", 3);
+    ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+    std::vector<std::byte> out(size_t{4} * (name == "w" ? 2'000'000 : 3'000'000));
+    const Requests requests;
+    VARVE_ASSERT_OK((*reader)->Read(name, out));
+    // 8 or 12 chunks. Each step has a table of its own, so a chain of w takes one request for each
+    // step. A table is opened at its first read.
+    EXPECT_LE(requests.gets(), name == "w" ? 3 + 3 : 2 + 1) << name;
+  }
+}
+
 TEST_F(RemoteTest, WhatWasReadIsKeptInTheCache) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   MustPush();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/remote/parallel.h"
+#include "base/run_parallel.h"
 
 #include <algorithm>
 #include <atomic>
