@@ -41,6 +41,7 @@ void AddPull(CLI::App& app, Context& context);
 void AddCheck(CLI::App& app, Context& context);
 void AddRepair(CLI::App& app, Context& context);
 void AddStats(CLI::App& app, Context& context);
+void AddView(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);
 void AddCompletion(CLI::App& app, Context& context);
 void AddHelp(CLI::App& app, Context& context);

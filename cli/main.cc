@@ -50,6 +50,7 @@ void AddVerbs(CLI::App& app, Context& context) {
   AddCheck(app, context);
   AddRepair(app, context);
   AddStats(app, context);
+  AddView(app, context);
   AddVersion(app, context);
   AddCompletion(app, context);
   AddHelp(app, context);

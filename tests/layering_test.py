@@ -43,7 +43,15 @@ ROOMS = {
     ],
     "cuda": ["cuda"],
     "capi": ["capi"],
-    "cli": ["cli/formats", "cli", "cli/foreign", "cli/manual", "cli/verbs", "cli/main.cc"],
+    "cli": [
+        "cli/formats",
+        "cli",
+        "cli/foreign",
+        "cli/manual",
+        "cli/verbs",
+        "cli/view",
+        "cli/main.cc",
+    ],
     "examples": ["examples"],
     "python": ["python/src"],
 }
@@ -106,6 +114,7 @@ BORDERS = [
     (["nccl.h"], ["cuda/*"]),
     (["curl/*", "openssl/*"], ["objects/s3/*"]),
     (["rados/*"], ["objects/rados/*"]),
+    (["httplib.h"], ["cli/view/http_server.cc"]),
     (["mpi.h"], ["trainer_hooks/ranks/*"]),
     # The codec turns bytes into bytes: no files, no threads.
     (

@@ -11,9 +11,17 @@
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/progress.h"
+#include "cli/verbs/reports.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
+
+nlohmann::ordered_json ToJson(const CheckReport& report) {
+  return {{"ok", report.ok()},           {"errors", report.errors},
+          {"steps", report.num_steps},   {"tensors", report.num_tensors},
+          {"chunks", report.num_chunks}, {"bytes_read", report.bytes_read}};
+}
+
 namespace {
 
 struct CheckVerbOptions {
@@ -28,12 +36,6 @@ Result<CheckOptions> ToCheckOptions(const CheckVerbOptions& options) {
     VARVE_ASSIGN_OR_RETURN(check.read_data_fraction, ParsePercent(options.subset));
   }
   return check;
-}
-
-nlohmann::ordered_json ToObject(const CheckReport& report) {
-  return {{"ok", report.ok()},           {"errors", report.errors},
-          {"steps", report.num_steps},   {"tensors", report.num_tensors},
-          {"chunks", report.num_chunks}, {"bytes_read", report.bytes_read}};
 }
 
 std::string ToText(const CheckReport& report, bool read_data) {
@@ -59,7 +61,7 @@ Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOpti
   const Result<CheckReport> report = CheckWithProgress(context, store, *check);
   if (!report.ok()) return report.status();
   if (context.json()) {
-    context.PrintJson(ToObject(*report));
+    context.PrintJson(ToJson(*report));
   } else if (!context.quiet() || !report->ok()) {
     context.PrintText(ToText(*report, check->read_data));
   }

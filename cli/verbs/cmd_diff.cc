@@ -16,6 +16,7 @@
 #include "cli/json.h"
 #include "cli/print.h"
 #include "cli/progress.h"
+#include "cli/verbs/reports.h"
 #include "store/ops/history.h"
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
@@ -37,10 +38,13 @@ ordered_json ToObject(const ValueDiff& values) {
   return {{"elements", values.num_elements},
           {"changed_elements", values.changed_elements},
           {"max_abs", ToJson(values.max_abs)},
-          {"relative_norm", ToJson(values.relative_norm)}};
+          {"relative_norm", ToJson(values.relative_norm)},
+          {"new_nans", values.new_nans}};
 }
 
-ordered_json ToObject(const TensorDiff& tensor, bool with_values) {
+}  // namespace
+
+ordered_json ToJson(const TensorDiff& tensor, bool with_values) {
   ordered_json object = {{"name", tensor.name},         {"shard", tensor.shard},
                          {"reshaped", tensor.reshaped}, {"changed_chunks", tensor.changed_chunks},
                          {"chunks", tensor.num_chunks}, {"changed_bytes", tensor.changed_bytes}};
@@ -48,9 +52,11 @@ ordered_json ToObject(const TensorDiff& tensor, bool with_values) {
   return object;
 }
 
+namespace {
+
 ordered_json ToObject(const CheckpointDiff& diff, bool with_values) {
   ordered_json changed = ordered_json::array();
-  for (const TensorDiff& tensor : diff.changed) changed.push_back(ToObject(tensor, with_values));
+  for (const TensorDiff& tensor : diff.changed) changed.push_back(ToJson(tensor, with_values));
   return {{"added", diff.added},
           {"removed", diff.removed},
           {"changed", std::move(changed)},
@@ -193,7 +199,7 @@ both steps have are read and compared byte by byte.
 JSON: added removed changed[name shard reshaped changed_chunks chunks
 changed_bytes] unchanged; the others are arrays of names. With --values each of
 changed has values: null when reshaped, else elements changed_elements max_abs
-relative_norm)";
+relative_norm new_nans)";
 
 }  // namespace
 

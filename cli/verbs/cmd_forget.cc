@@ -15,6 +15,7 @@
 #include "cli/parse.h"
 #include "cli/print.h"
 #include "cli/request.h"
+#include "cli/verbs/reports.h"
 #include "varve/retention.h"
 #include "varve/store.h"
 
@@ -22,18 +23,6 @@ namespace varve::internal::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-struct ForgetOptions {
-  std::string keep_last;
-  std::string keep_every;
-  std::vector<std::string> keep_best;
-  std::string keep_within;
-  std::vector<std::string> keep_tags;
-  std::string run = "main";
-  bool dry_run = false;
-  bool no_reclaim = false;
-  bool no_wait = false;
-};
 
 // The policy's decision about each checkpoint, and the state of the store before the drop.
 struct Forgetting {
@@ -111,6 +100,12 @@ ordered_json ToObject(const Forgetting& forgetting, const SubmitReport& report, 
   return object;
 }
 
+ordered_json DryRunJson(const Forgetting& forgetting) {
+  SubmitReport would_be;
+  would_be.drop = forgetting.preview;
+  return ToObject(forgetting, would_be, /*dry_run=*/true);
+}
+
 std::string WouldBeText(const Forgetting& forgetting, bool no_reclaim) {
   std::string text =
       "would drop " + CountOf(forgetting.drop.size(), forgetting.decisions.size()) + " steps\n";
@@ -119,9 +114,7 @@ std::string WouldBeText(const Forgetting& forgetting, bool no_reclaim) {
 
 Outcome PrintDryRun(const Context& context, const Forgetting& forgetting, bool no_reclaim) {
   if (context.json()) {
-    SubmitReport would_be;
-    would_be.drop = forgetting.preview;
-    context.PrintJson(ToObject(forgetting, would_be, /*dry_run=*/true));
+    context.PrintJson(DryRunJson(forgetting));
   } else {
     context.PrintText(DecisionsText(forgetting) + WouldBeText(forgetting, no_reclaim));
   }
@@ -195,6 +188,13 @@ decisions[run step created keep reasons]. With --dry-run, dropped, freed_bytes
 (at once) and pending_bytes (later) say what would be)";
 
 }  // namespace
+
+Result<ordered_json> ForetellForget(const Store& store, ForgetOptions options) {
+  options.dry_run = true;
+  VARVE_ASSIGN_OR_RETURN(const RetentionPolicy policy, ToPolicy(options));
+  VARVE_ASSIGN_OR_RETURN(const Forgetting forgetting, Decide(store, policy, options));
+  return DryRunJson(forgetting);
+}
 
 void AddForget(CLI::App& app, Context& context) {
   auto options = std::make_shared<ForgetOptions>();

@@ -22,6 +22,7 @@
 #include "cli/progress.h"
 #include "cli/slice.h"
 #include "cli/tensor_stream.h"
+#include "cli/verbs/reports.h"
 #include "cli/verbs/tensor_summary.h"
 #include "varve/store.h"
 
@@ -31,11 +32,8 @@ namespace {
 using formats::OutputFile;
 using nlohmann::ordered_json;
 
-struct GetOptions {
+struct GetOptions : TensorChoice {
   std::string step;
-  std::string name;
-  std::string shard;  // empty = the only one
-  std::string slice;
   std::string num_values;  // empty = a line of them
   std::filesystem::path out;
   std::string format;  // empty = by the ending of `out`
@@ -46,14 +44,7 @@ constexpr uint64_t kMaxValues = 1'000'000;  // as many as anyone looks at; -o ha
 
 bool ToStandardOutput(const GetOptions& options) { return options.out == "-"; }
 
-// What to read: a box of a tensor, and the tensor that comes out.
-struct Selection {
-  TensorInfo tensor;
-  std::vector<Range> ranges;
-  TensorInfo result;
-};
-
-Result<TensorInfo> FindTensor(const CheckpointReader& reader, const GetOptions& options) {
+Result<TensorInfo> FindTensor(const CheckpointReader& reader, const TensorChoice& options) {
   if (!options.shard.empty()) {
     VARVE_ASSIGN_OR_RETURN(const uint64_t shard, ParseNumber("--shard", options.shard, UINT32_MAX));
     return reader.Find(options.name, static_cast<uint32_t>(shard));
@@ -68,10 +59,19 @@ Result<TensorInfo> FindTensor(const CheckpointReader& reader, const GetOptions& 
                                  Join(numbers, ", ") + "; choose one with --shard");
 }
 
-Result<Selection> Select(const CheckpointReader& reader, const GetOptions& options) {
+ordered_json Describe(const TensorInfo& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", DTypeName(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"logical_bytes", tensor.logical_bytes}};
+}
+
+}  // namespace
+
+Result<Selection> SelectTensor(const CheckpointReader& reader, const TensorChoice& choice) {
   Selection selection;
-  VARVE_ASSIGN_OR_RETURN(selection.tensor, FindTensor(reader, options));
-  VARVE_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(options.slice, selection.tensor.shape));
+  VARVE_ASSIGN_OR_RETURN(selection.tensor, FindTensor(reader, choice));
+  VARVE_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(choice.slice, selection.tensor.shape));
   selection.ranges = slice.ranges;
   selection.result = {
       {.name = selection.tensor.name, .dtype = selection.tensor.dtype, .shape = slice.shape}};
@@ -79,6 +79,14 @@ Result<Selection> Select(const CheckpointReader& reader, const GetOptions& optio
                          NumBytes(selection.tensor.dtype, slice.shape));
   return selection;
 }
+
+ordered_json ToJson(const TensorInfo& tensor, const TensorSummary& summary) {
+  ordered_json object = Describe(tensor);
+  object.update(summary.ToJson());
+  return object;
+}
+
+namespace {
 
 Status Stream(const Context& context, const CheckpointReader& reader, const Selection& selection,
               const TensorStream::Sink& sink) {
@@ -91,13 +99,6 @@ Status Stream(const Context& context, const CheckpointReader& reader, const Sele
   });
   VARVE_RETURN_IF_ERROR(stream.Add(selection.tensor, selection.ranges));
   return stream.Finish();
-}
-
-ordered_json Describe(const TensorInfo& tensor) {
-  return {{"name", tensor.name},
-          {"dtype", DTypeName(tensor.dtype)},
-          {"shape", tensor.shape},
-          {"logical_bytes", tensor.logical_bytes}};
 }
 
 Outcome Summarize(const Context& context, const CheckpointReader& reader,
@@ -116,9 +117,7 @@ Outcome Summarize(const Context& context, const CheckpointReader& reader,
   if (!status.ok()) return status;
   const TensorInfo& result = selection.result;
   if (context.json()) {
-    ordered_json object = Describe(result);
-    object.update(summary.ToJson());
-    context.PrintJson(object);
+    context.PrintJson(ToJson(result, summary));
     return {};
   }
   // A line for each row of the last axis, where there is one.
@@ -226,7 +225,7 @@ Outcome RunGet(const Context& context, const Store& store, const GetOptions& opt
   if (!id.ok()) return id.status();
   const auto reader = store.OpenCheckpoint(id->run, id->step);
   if (!reader.ok()) return reader.status();
-  const Result<Selection> selection = Select(**reader, options);
+  const Result<Selection> selection = SelectTensor(**reader, options);
   if (!selection.ok()) return selection.status();
   if (options.out.empty()) return Summarize(context, **reader, *selection, options);
   return ToStandardOutput(options) ? WriteToStandardOutput(context, **reader, *selection, options)

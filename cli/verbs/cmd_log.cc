@@ -14,16 +14,12 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/print.h"
+#include "cli/verbs/reports.h"
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
 namespace {
-
-struct LogOptions {
-  std::string name;
-  std::string run = "main";
-};
 
 struct TensorLog {
   std::string name;
@@ -97,6 +93,11 @@ constexpr char kLogNotes[] =
     "JSON: an array of name step changed_chunks chunks changed_bytes stored_bytes";
 
 }  // namespace
+
+Result<nlohmann::ordered_json> LogTensors(const Store& store, const LogOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorLog> logs, Load(store, options));
+  return ToArray(logs);
+}
 
 void AddLog(CLI::App& app, Context& context) {
   auto options = std::make_shared<LogOptions>();

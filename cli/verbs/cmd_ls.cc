@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/print.h"
+#include "cli/verbs/reports.h"
 #include "store/ops/stored_size.h"
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
@@ -22,49 +23,22 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct LsOptions {
-  std::string step;
-  std::string glob = "*";
-  bool stored = false;
-};
-
-// All shards of one name: of tensors without layouts, type and shape are those of the first.
-struct LsEntry : TensorSpec {
-  uint64_t num_shards = 0;
-  uint64_t logical_bytes = 0;
-};
-
 std::vector<LsEntry> Gather(std::vector<TensorInfo> tensors) {
   std::vector<LsEntry> entries;
   for (TensorInfo& tensor : tensors) {
     if (entries.empty() || entries.back().name != tensor.name) {
       entries.push_back({{.name = std::move(tensor.name),
                           .dtype = tensor.dtype,
-                          .shape = std::move(tensor.shape)}});
+                          .shape = std::move(tensor.shape),
+                          .role = tensor.role}});
+      entries.back().content = tensor.content;
+    } else {
+      entries.back().content = {};
     }
     entries.back().num_shards += tensor.num_shards;
     entries.back().logical_bytes += tensor.logical_bytes;
   }
   return entries;
-}
-
-struct Listing {
-  std::vector<LsEntry> entries;
-  std::optional<StoredSizes> stored;  // with --stored
-};
-
-Result<Listing> Load(const Store& store, const LsOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(options.step));
-  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
-  const ShardedReader& sharded = *ShardedReader::Of(*reader);
-  Listing listing;
-  VARVE_ASSIGN_OR_RETURN(auto tensors, sharded.ListMatching(options.glob));
-  listing.entries = Gather(std::move(tensors));
-  if (listing.entries.empty() && !IsGlob(options.glob)) return reader->Find(options.glob).status();
-  if (options.stored) {
-    VARVE_ASSIGN_OR_RETURN(listing.stored, MeasureStored(sharded, options.glob));
-  }
-  return listing;
 }
 
 // Returns nullopt for a tensor that cannot be read.
@@ -73,7 +47,21 @@ std::optional<uint64_t> StoredBytes(const StoredSizes& sizes, const LsEntry& ent
   return found == sizes.by_tensor.end() ? std::nullopt : std::optional(found->second);
 }
 
-ordered_json ToObject(const Listing& listing, const LsEntry& entry) {
+}  // namespace
+
+Result<Listing> ListTensors(const CheckpointReader& reader, const LsOptions& options) {
+  const ShardedReader& sharded = *ShardedReader::Of(reader);
+  Listing listing;
+  VARVE_ASSIGN_OR_RETURN(auto tensors, sharded.ListMatching(options.glob));
+  listing.entries = Gather(std::move(tensors));
+  if (listing.entries.empty() && !IsGlob(options.glob)) return reader.Find(options.glob).status();
+  if (options.stored) {
+    VARVE_ASSIGN_OR_RETURN(listing.stored, MeasureStored(sharded, options.glob));
+  }
+  return listing;
+}
+
+ordered_json ToJson(const Listing& listing, const LsEntry& entry) {
   ordered_json object = {{"name", entry.name},
                          {"dtype", DTypeName(entry.dtype)},
                          {"shape", entry.shape},
@@ -83,6 +71,14 @@ ordered_json ToObject(const Listing& listing, const LsEntry& entry) {
   const auto stored = StoredBytes(*listing.stored, entry);
   object["stored_bytes"] = stored ? ordered_json(*stored) : ordered_json();
   return object;
+}
+
+namespace {
+
+Result<Listing> Load(const Store& store, const LsOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(options.step));
+  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
+  return ListTensors(*reader, options);
 }
 
 std::string TableText(const Listing& listing) {
@@ -120,8 +116,7 @@ Outcome RunLs(const Context& context, const Store& store, const LsOptions& optio
   if (!listing.ok()) return listing.status();
   const std::vector<LsEntry>& entries = listing->entries;
   if (context.json()) {
-    context.PrintJsonArray(entries.size(),
-                           [&](size_t i) { return ToObject(*listing, entries[i]); });
+    context.PrintJsonArray(entries.size(), [&](size_t i) { return ToJson(*listing, entries[i]); });
   } else {
     context.PrintText(TableText(*listing));
     if (!context.quiet()) context.PrintText(TotalText(*listing));

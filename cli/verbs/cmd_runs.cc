@@ -3,6 +3,7 @@
 // varve runs: the runs of a store.
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,14 +11,14 @@
 #include "cli/context.h"
 #include "cli/json.h"
 #include "cli/print.h"
+#include "cli/verbs/reports.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
-namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json ToArray(const std::vector<RunInfo>& runs) {
+ordered_json ToJson(std::span<const RunInfo> runs) {
   ordered_json array = ordered_json::array();
   for (const RunInfo& run : runs) {
     array.push_back({{"run", run.name},
@@ -26,6 +27,8 @@ ordered_json ToArray(const std::vector<RunInfo>& runs) {
   }
   return array;
 }
+
+namespace {
 
 std::string ToText(const std::vector<RunInfo>& runs) {
   Table table({{"run"}, {"steps", Table::Align::kRight}, {"forked from"}});
@@ -40,7 +43,7 @@ std::string ToText(const std::vector<RunInfo>& runs) {
 Outcome RunRuns(const Context& context, const Store& store) {
   const auto runs = store.ListRuns();
   if (!runs.ok()) return runs.status();
-  context.json() ? context.PrintJson(ToArray(*runs)) : context.PrintText(ToText(*runs));
+  context.json() ? context.PrintJson(ToJson(*runs)) : context.PrintText(ToText(*runs));
   return {};
 }
 

@@ -13,6 +13,8 @@
 #include "cli/context.h"
 #include "cli/json.h"
 #include "cli/print.h"
+#include "cli/verbs/reports.h"
+#include "objects/url.h"
 #include "store/read/sharded_reader.h"
 #include "varve/group.h"
 #include "varve/store.h"
@@ -35,7 +37,16 @@ struct Shown {
   std::vector<std::string> items;
 };
 
-Result<Shown> Load(const Store& store, const std::string& step) {
+// Returns the unfinished saves of a group, each with the ranks that are not done. nullopt = the
+// path is not the root of a group.
+Result<std::optional<std::vector<OpenSave>>> FindUnfinished(const std::string& path) {
+  std::optional<std::vector<OpenSave>> unfinished;
+  if (LooksLikeUrl(path) || !Group::IsRoot(path)) return unfinished;
+  VARVE_ASSIGN_OR_RETURN(GroupStatus status, Group::ReadStatus(path));
+  return unfinished = std::move(status.open_saves);
+}
+
+Result<Shown> Load(const Store& store, const std::string& path, const std::string& step) {
   Shown shown;
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
@@ -43,17 +54,8 @@ Result<Shown> Load(const Store& store, const std::string& step) {
   VARVE_ASSIGN_OR_RETURN(shown.state, reader->ReadTrainerProgress());
   VARVE_ASSIGN_OR_RETURN(shown.topology, reader->ReadTopology());
   VARVE_ASSIGN_OR_RETURN(shown.items, reader->ListBytes());
+  VARVE_ASSIGN_OR_RETURN(shown.unfinished, FindUnfinished(path));
   return shown;
-}
-
-// Returns the unfinished saves of a group, each with the ranks that are not done. nullopt = the
-// path is not the root of a group.
-Result<std::optional<std::vector<OpenSave>>> FindUnfinished(const Context& context) {
-  std::optional<std::vector<OpenSave>> unfinished;
-  std::string path;
-  if (!context.StorePath(&path).ok() || !Group::IsRoot(path)) return unfinished;
-  VARVE_ASSIGN_OR_RETURN(GroupStatus status, Group::ReadStatus(path));
-  return unfinished = std::move(status.open_saves);
 }
 
 ordered_json ToArray(const std::vector<OpenSave>& saves) {
@@ -129,19 +131,19 @@ std::string ToText(const Shown& shown) {
 }
 
 Outcome RunShow(const Context& context, const Store& store, const ShowOptions& options) {
-  auto shown = Load(store, options.step);
+  std::string path;
+  if (Outcome outcome = context.StoreOrUrl(&path); !outcome.ok()) return outcome;
+  const auto shown = Load(store, path, options.step);
   if (!shown.ok()) return shown.status();
-  auto unfinished = FindUnfinished(context);
-  if (!unfinished.ok()) return unfinished.status();
-  shown->unfinished = *std::move(unfinished);
   context.json() ? context.PrintJson(ToObject(*shown)) : context.PrintText(ToText(*shown));
   return {};
 }
 
-Result<std::vector<StoredShard>> LoadShards(const Store& store, const ShowOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(options.step));
+Result<std::vector<StoredShard>> LoadShards(const Store& store, const std::string& step,
+                                            const std::string& name) {
+  VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(step));
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
-  return ShardedReader::Of(*reader)->FindStored(options.tensor);
+  return ShardedReader::Of(*reader)->FindStored(name);
 }
 
 std::string LayoutText(const TensorRecord& shard) {
@@ -181,7 +183,7 @@ std::string ToText(const std::vector<StoredShard>& shards) {
 }
 
 Outcome RunShowTensor(const Context& context, const Store& store, const ShowOptions& options) {
-  const auto shards = LoadShards(store, options);
+  const auto shards = LoadShards(store, options.step, options.tensor);
   if (!shards.ok()) return shards.status();
   context.json() ? context.PrintJson(ToArray(*shards)) : context.PrintText(ToText(*shards));
   return {};
@@ -199,6 +201,18 @@ missing_ranks]; with NAME an array of shard dtype shape logical_bytes layout, of
 a group also rank)";
 
 }  // namespace
+
+Result<ordered_json> ShowCheckpoint(const Store& store, const std::string& path,
+                                    const std::string& step) {
+  VARVE_ASSIGN_OR_RETURN(const Shown shown, Load(store, path, step));
+  return ToObject(shown);
+}
+
+Result<ordered_json> ShowShards(const Store& store, const std::string& step,
+                                const std::string& name) {
+  VARVE_ASSIGN_OR_RETURN(const auto shards, LoadShards(store, step, name));
+  return ToArray(shards);
+}
 
 void AddShow(CLI::App& app, Context& context) {
   auto options = std::make_shared<ShowOptions>();

@@ -16,17 +16,12 @@
 #include "cli/print.h"
 #include "cli/sharing.h"
 #include "cli/verbs/plot.h"
+#include "cli/verbs/reports.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
-namespace {
 
-struct StatsOptions {
-  std::filesystem::path plot;
-  bool force = false;
-};
-
-nlohmann::ordered_json ToObject(const StoreStats& stats) {
+nlohmann::ordered_json ToJson(const StoreStats& stats) {
   return {{"format_version", stats.format_version},
           {"runs", stats.num_runs},
           {"steps", stats.num_steps},
@@ -40,6 +35,26 @@ nlohmann::ordered_json ToObject(const StoreStats& stats) {
           {"by_codec", ToJson(stats.by_codec)},
           {"by_coder", ToJson(stats.by_coder)}};
 }
+
+Result<std::vector<CheckpointInfo>> ListBySaving(const Store& store) {
+  std::vector<CheckpointInfo> all;
+  VARVE_ASSIGN_OR_RETURN(const std::vector<RunInfo> runs, store.ListRuns());
+  for (const RunInfo& run : runs) {
+    VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run.name));
+    all.insert(all.end(), steps.begin(), steps.end());
+  }
+  std::stable_sort(all.begin(), all.end(), [](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return a.created < b.created;
+  });
+  return all;
+}
+
+namespace {
+
+struct StatsOptions {
+  std::filesystem::path plot;
+  bool force = false;
+};
 
 std::vector<std::string> Row(const std::string& name, uint64_t count, uint64_t raw_bytes,
                              uint64_t stored_bytes) {
@@ -76,19 +91,6 @@ std::string ToText(const StoreStats& stats) {
   return stats.by_codec.empty() ? text : text + "\n" + CodecText(stats);
 }
 
-Result<std::vector<CheckpointInfo>> ListBySaving(const Store& store) {
-  std::vector<CheckpointInfo> all;
-  VARVE_ASSIGN_OR_RETURN(const std::vector<RunInfo> runs, store.ListRuns());
-  for (const RunInfo& run : runs) {
-    VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run.name));
-    all.insert(all.end(), steps.begin(), steps.end());
-  }
-  std::stable_sort(all.begin(), all.end(), [](const CheckpointInfo& a, const CheckpointInfo& b) {
-    return a.created < b.created;
-  });
-  return all;
-}
-
 Status WritePlot(const std::string& path, const Store& store, const StoreStats& stats,
                  const StatsOptions& options) {
   PlotData data;
@@ -106,7 +108,7 @@ Outcome RunStats(const Context& context, const std::string& path, const Store& s
                  const StatsOptions& options) {
   const auto stats = store.Stats();
   if (!stats.ok()) return stats.status();
-  nlohmann::ordered_json object = ToObject(*stats);
+  nlohmann::ordered_json object = ToJson(*stats);
   std::string text = ToText(*stats);
   if (!options.plot.empty()) {
     const Status status = WritePlot(path, store, *stats, options);

@@ -20,17 +20,12 @@
 #include "cli/json.h"
 #include "cli/parse.h"
 #include "cli/print.h"
+#include "cli/verbs/reports.h"
 #include "varve/step.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
 namespace {
-
-struct StepsOptions {
-  std::string run;   // empty = all
-  std::string last;  // empty = all
-  std::string sort;  // empty = by run and step
-};
 
 // The values of the text options, after they have been checked.
 struct StepsPlan {
@@ -65,7 +60,7 @@ Status AddStepsOf(const Store& store, const std::string& run, uint64_t last,
   return Status::Ok();
 }
 
-Result<std::vector<CheckpointInfo>> ListSteps(const Store& store, const StepsPlan& plan) {
+Result<std::vector<CheckpointInfo>> ListPlanned(const Store& store, const StepsPlan& plan) {
   std::vector<CheckpointInfo> all;
   if (!plan.run.empty()) {
     VARVE_RETURN_IF_ERROR(AddStepsOf(store, plan.run, plan.last, &all));
@@ -99,6 +94,17 @@ Status SortByMetric(const BestStep& best, std::vector<CheckpointInfo>* steps) {
   return Status::Ok();
 }
 
+}  // namespace
+
+Result<std::vector<CheckpointInfo>> ListSteps(const Store& store, const StepsOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(const StepsPlan plan, Plan(options));
+  VARVE_ASSIGN_OR_RETURN(std::vector<CheckpointInfo> steps, ListPlanned(store, plan));
+  if (plan.sort) VARVE_RETURN_IF_ERROR(SortByMetric(*plan.sort, &steps));
+  return steps;
+}
+
+namespace {
+
 std::string ToText(const std::vector<CheckpointInfo>& steps) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"step", kRight},
@@ -117,13 +123,8 @@ std::string ToText(const std::vector<CheckpointInfo>& steps) {
 }
 
 Outcome RunSteps(const Context& context, const Store& store, const StepsOptions& options) {
-  const Result<StepsPlan> plan = Plan(options);
-  if (!plan.ok()) return plan.status();
-  auto steps = ListSteps(store, *plan);
+  const auto steps = ListSteps(store, options);
   if (!steps.ok()) return steps.status();
-  if (plan->sort) {
-    if (Status status = SortByMetric(*plan->sort, &*steps); !status.ok()) return status;
-  }
   if (context.json()) {
     context.PrintJsonArray(steps->size(), [&](size_t i) { return ToJson((*steps)[i]); });
   } else {

@@ -292,11 +292,14 @@ std::vector<PlotBin> BinCheckpoints(const std::vector<CheckpointInfo>& checkpoin
     const size_t end = std::min(begin + *per_bin, checkpoints.size());
     PlotBin& bin = bins.emplace_back();
     bin.first = HumanId(checkpoints[begin].id);
+    bin.last = HumanId(checkpoints[end - 1].id);
     for (size_t i = begin; i < end; ++i) {
       bin.logical_bytes += static_cast<double>(checkpoints[i].logical_bytes);
+      bin.new_bytes += static_cast<double>(checkpoints[i].new_bytes);
       bin.stored_bytes += static_cast<double>(checkpoints[i].stored_bytes);
     }
     bin.logical_bytes /= static_cast<double>(end - begin);
+    bin.new_bytes /= static_cast<double>(end - begin);
     bin.stored_bytes /= static_cast<double>(end - begin);
   }
   return bins;

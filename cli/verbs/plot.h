@@ -29,7 +29,9 @@ std::string PlotHtml(const PlotData& data);
 // What one mark of the picture stands for: a checkpoint, or the mean of several consecutive ones.
 struct PlotBin {
   std::string first;  // "5" or "exp@5"
+  std::string last;   // the same as `first` when there is one checkpoint
   double logical_bytes = 0;
+  double new_bytes = 0;
   double stored_bytes = 0;
 };
 inline constexpr size_t kMaxPlotBins = 200;

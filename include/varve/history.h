@@ -35,6 +35,7 @@ struct ValueDiff {
   // ||b - a|| / ||a||, with Euclidean norms. Infinite when a is all zero and b is not, or when the
   // quotient is NaN.
   double relative_norm = 0;
+  uint64_t new_nans = 0;  // elements that are NaN in b and not in a. Complex: in either part
 };
 
 struct TensorDiff {

@@ -234,6 +234,7 @@ void BindHistory(nb::module_& module) {
       .Field("changed_elements", &ValueDiff::changed_elements)
       .Field("max_abs", &ValueDiff::max_abs, "max |b - a|")
       .Field("relative_norm", &ValueDiff::relative_norm, "||b - a|| / ||a||")
+      .Field("new_nans", &ValueDiff::new_nans, "Elements that are NaN in b and not in a.")
       .Done();
   RecordClass<TensorDiff> tensor(module, "TensorDiff", "A tensor that differs between two steps.");
   tensor.Field("name", &TensorDiff::name)

@@ -401,6 +401,10 @@ class ValueDiff:
     def relative_norm(self) -> float:
         """||b - a|| / ||a||"""
 
+    @property
+    def new_nans(self) -> int:
+        """Elements that are NaN in b and not in a."""
+
     def __repr__(self) -> str: ...
 
 class TensorDiff:

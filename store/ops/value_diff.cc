@@ -22,18 +22,22 @@ PartialDiff CompareNumbers(const std::vector<T>& before, const std::vector<T>& a
   PartialDiff diff;
   for (size_t i = 0; i < before.size(); i += numbers_per_element) {
     bool changed = false;
+    bool is_new_nan = false;
     for (size_t k = i; k < i + numbers_per_element; ++k) {
       const auto a = static_cast<double>(before[k]);
       const auto b = static_cast<double>(after[k]);
       diff.squares_before += a * a;
-      const bool both_nan = before[k] != before[k] && after[k] != after[k];
-      if (before[k] == after[k] || both_nan) continue;
+      const bool was_nan = before[k] != before[k];
+      const bool is_nan = after[k] != after[k];
+      if (before[k] == after[k] || (was_nan && is_nan)) continue;
       changed = true;
+      if (is_nan) is_new_nan = true;
       const double delta = std::abs(b - a);
       diff.max_abs = std::isnan(delta) ? kInfinity : std::max(diff.max_abs, delta);
       diff.squares_of_difference += delta * delta;
     }
     if (changed) ++diff.changed_elements;
+    if (is_new_nan) ++diff.new_nans;
   }
   return diff;
 }
@@ -58,6 +62,7 @@ ValueDiff Sum(uint64_t num_elements, std::span<const PartialDiff> parts) {
   for (const PartialDiff& part : parts) {
     diff.changed_elements += part.changed_elements;
     diff.max_abs = std::max(diff.max_abs, part.max_abs);
+    diff.new_nans += part.new_nans;
     squares_of_difference += part.squares_of_difference;
     squares_before += part.squares_before;
   }

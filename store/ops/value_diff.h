@@ -17,6 +17,7 @@ struct PartialDiff {
   double max_abs = 0;
   double squares_of_difference = 0;
   double squares_before = 0;
+  uint64_t new_nans = 0;
 };
 
 // Precondition: both have the same number of bytes, and elements are whole bytes.

@@ -71,7 +71,13 @@ class DiffAndLogTest(verb_case.VerbCase):
         changed = {entry["name"]: entry for entry in self.json("diff", 1, 2, "--values")["changed"]}
         self.assertEqual(
             changed["v"]["values"],
-            {"elements": 3, "changed_elements": 1, "max_abs": 0.5, "relative_norm": 0.5 / 3},
+            {
+                "elements": 3,
+                "changed_elements": 1,
+                "max_abs": 0.5,
+                "relative_norm": 0.5 / 3,
+                "new_nans": 0,
+            },
         )
         self.assertEqual(changed["a.w"]["values"]["changed_elements"], 1)
         (reshaped,) = self.json("diff", 2, 3, "v", "--values")["changed"]

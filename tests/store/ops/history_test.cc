@@ -167,6 +167,8 @@ TEST_F(HistoryTest, DiffComparesValues) {
   EXPECT_EQ(diff->changed[0].values->max_abs, 1);
   EXPECT_EQ(diff->changed[1].values->changed_elements, 1);  // NaN for 1. NaN and infinity stay
   EXPECT_EQ(diff->changed[1].values->max_abs, INFINITY);
+  EXPECT_EQ(diff->changed[1].values->new_nans, 1);
+  EXPECT_EQ(diff->changed[2].values->new_nans, 0);
   EXPECT_EQ(diff->changed[2].values->num_elements, values.size());
   EXPECT_EQ(diff->changed[2].values->changed_elements, 2);
   EXPECT_EQ(diff->changed[2].values->max_abs, 1);

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// varve view: looks at a store in the browser.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/context.h"
+#include "cli/parse.h"
+#include "cli/view/guard.h"
+#include "cli/view/http_server.h"
+#include "cli/view/inspector.h"
+
+namespace varve::internal::cli {
+namespace {
+
+struct ViewOptions {
+  std::string port;
+  bool open = false;
+};
+
+// Signals that end the view. All threads that start from now on leave them to WaitForSignal.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, signal);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+void WaitForSignal(const sigset_t& signals) {
+  int received = 0;
+  while (::sigwait(&signals, &received) != 0) {
+  }
+}
+
+// A page that leads the browser to a URL. Every user can see the arguments of a program, so the
+// browser gets the path of a file that only this user can read, and not the URL with its secret.
+class PrivateLink {
+ public:
+  PrivateLink() = default;
+  PrivateLink(const PrivateLink&) = delete;
+  PrivateLink& operator=(const PrivateLink&) = delete;
+  ~PrivateLink() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+
+  Status Write(const std::string& url) {
+    const char* const folder = std::getenv("XDG_RUNTIME_DIR");
+    std::error_code error;
+    std::string path = folder != nullptr && *folder != '\0'
+                           ? folder
+                           : std::filesystem::temp_directory_path(error).string();
+    path += "/varve-view-XXXXXX.html";
+    const int file = ::mkstemps(path.data(), /*suffixlen=*/5);  // only this user can read it
+    if (file < 0) return Status::IOError(path + ": " + std::strerror(errno));
+    path_ = path;
+    const std::string page =
+        "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=" + url + "\">\n";
+    const bool is_written = ::write(file, page.data(), page.size()) == std::ssize(page);
+    ::close(file);
+    return is_written ? Status::Ok() : Status::IOError(path + ": cannot be written");
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Starts the browser of the desktop, which must not get the signals of this process.
+void StartBrowser(const std::string& path) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+    if (::setsid() < 0 || ::fork() != 0) ::_exit(0);  // so that nobody has to wait for it
+    ::execlp("xdg-open", "xdg-open", path.c_str(), static_cast<char*>(nullptr));
+    constexpr std::string_view kMissing =
+        "varve: --open found no xdg-open: open the URL yourself\n";
+    (void)!::write(STDERR_FILENO, kMissing.data(), kMissing.size());
+    ::_exit(1);
+  }
+  if (child > 0) ::waitpid(child, nullptr, 0);
+}
+
+void OpenBrowser(const Context& context, const std::string& url, PrivateLink* link) {
+  if (const Status status = link->Write(url); !status.ok()) {
+    return context.Note("--open: " + status.message() + "; open the URL yourself");
+  }
+  StartBrowser(link->path());
+}
+
+void Announce(const Context& context, const std::string& url) {
+  if (context.json()) {
+    context.PrintJson({{"url", url}});
+  } else {
+    context.PrintText(url + "\n");
+  }
+  std::fflush(stdout);
+  context.Note("showing the store there until Ctrl-C; whoever has the URL can read all of it");
+}
+
+Status Serve(const Context& context, const std::string& path, uint16_t port, bool open) {
+  // Threads of the store start while it is opened.
+  const sigset_t signals = BlockSignals();
+  VARVE_ASSIGN_OR_RETURN(const auto inspector, Inspector::Make(path, [&context, path] {
+                           return context.OpenForReading(path);
+                         }));
+  VARVE_ASSIGN_OR_RETURN(const std::string token, MakeToken());
+  std::unique_ptr<Guard> guard;  // is made when the port is known, which is before any request
+  const auto answer = [&guard, &inspector](const HttpRequest& request) -> HttpResponse {
+    Guard::Verdict verdict = guard->Examine(request);
+    if (verdict.refusal) return *std::move(verdict.refusal);
+    return inspector->Respond(verdict.path, request.parameters);
+  };
+  VARVE_ASSIGN_OR_RETURN(const auto server, HttpServer::Bind(port, answer));
+  guard = std::make_unique<Guard>(token, server->port());
+  std::thread thread([&server] { server->Run(); });
+  Announce(context, guard->url());
+  PrivateLink link;
+  if (open) OpenBrowser(context, guard->url(), &link);
+  WaitForSignal(signals);
+  inspector->Stop();
+  server->Stop();
+  thread.join();
+  return Status::Ok();
+}
+
+Outcome RunView(const Context& context, const ViewOptions& options) {
+  std::string path;
+  if (Outcome outcome = context.StoreOrUrl(&path); !outcome.ok()) return outcome;
+  uint64_t port = 0;
+  if (!options.port.empty()) {
+    const auto parsed = ParseNumber("--port", options.port, UINT16_MAX);
+    if (!parsed.ok()) return parsed.status();
+    port = *parsed;
+  }
+  return OpenOutcome(Serve(context, path, static_cast<uint16_t>(port), options.open));
+}
+
+constexpr char kViewNotes[] =
+    R"(Prints a URL and shows the store there until Ctrl-C: its runs, the space that it
+takes, each step, each tensor, and what differs between steps. It only reads,
+and a writer may go on. The page shows a new step when it is asked for again.
+
+Only this machine reaches the URL, at 127.0.0.1. It holds a secret, so that
+other users and other web pages get nothing. Do not pass it on. To look from
+another machine, forward the port under the same number:
+ssh -L PORT:127.0.0.1:PORT.
+
+JSON: url)";
+
+}  // namespace
+
+void AddView(CLI::App& app, Context& context) {
+  auto options = std::make_shared<ViewOptions>();
+  CLI::App* verb = app.add_subcommand("view", "Look at the store in a browser");
+  verb->add_option("--port", options->port, "The port to use, by default any free one")
+      ->type_name("PORT");
+  verb->add_flag("--open", options->open, "Also start the browser of the desktop");
+  verb->footer(kViewNotes);
+  context.OnAnything(verb, [&context, options] { return RunView(context, *options); });
+}
+
+}  // namespace varve::internal::cli

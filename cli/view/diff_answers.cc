@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Answers about what differs between two steps.
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/glob.h"
+#include "cli/json.h"
+#include "cli/sharing.h"
+#include "cli/view/answers.h"
+
+namespace varve::internal::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Names of added and removed tensors that are told.
+constexpr size_t kMaxNames = 100;
+// Layers of the picture.
+constexpr size_t kMaxLayers = 120;
+
+// Two steps, and which of their tensors to compare.
+struct Comparison {
+  OpenStep before;
+  OpenStep after;
+  std::string glob;
+  std::string name;  // if not empty, this one alone
+  bool values = false;
+
+  std::string StepsKey() const { return before.key + " | " + after.key; }
+  std::string Key() const {
+    return StepsKey() + " | " + glob + " | " + name + (values ? " | values" : "");
+  }
+  bool Includes(std::string_view tensor) const {
+    return name.empty() ? MatchesGlob(glob, tensor) : name == tensor;
+  }
+};
+
+// Bytes of tensors by their names, in the later step.
+using BytesByName = std::map<std::string, uint64_t, std::less<>>;
+
+Result<BytesByName> BytesOf(const Ask& ask, const Comparison& comparison) {
+  BytesByName bytes;
+  VARVE_ASSIGN_OR_RETURN(const auto listing, TensorsOf(ask, comparison.after));
+  for (const LsEntry& entry : listing->entries) {
+    if (comparison.Includes(entry.name)) bytes.emplace(entry.name, entry.logical_bytes);
+  }
+  return bytes;
+}
+
+std::set<std::string, std::less<>> NamesOf(std::span<const TensorDiff> tensors) {
+  std::set<std::string, std::less<>> names;
+  for (const TensorDiff& tensor : tensors) names.insert(tensor.name);
+  return names;
+}
+
+// Says whether one request may decode both sides of these tensors.
+bool MayDecode(const BytesByName& bytes, std::span<const TensorDiff> tensors) {
+  uint64_t sum = 0;
+  for (const std::string& name : NamesOf(tensors)) {
+    const auto found = bytes.find(name);
+    if (found != bytes.end()) sum += 2 * found->second;
+    if (sum > kMaxDecodedBytes) return false;
+  }
+  return true;
+}
+
+// Compares the values of tensors that differ.
+Result<std::vector<TensorDiff>> WithValues(const Ask& ask, const Comparison& comparison,
+                                           std::span<const TensorDiff> tensors) {
+  const auto names = NamesOf(tensors);
+  DiffOptions options;
+  options.include = [&names](std::string_view name) { return names.contains(name); };
+  options.values = true;
+  VARVE_ASSIGN_OR_RETURN(CheckpointDiff diff,
+                         ask.store.Diff(comparison.before.id, comparison.after.id, options));
+  return std::move(diff.changed);
+}
+
+// A group of tensors with a common start of their names.
+struct Layer {
+  uint64_t num_tensors = 0;
+  uint64_t num_changed = 0;
+  uint64_t bytes = 0;
+  uint64_t changed_bytes = 0;
+  double largest_norm = -1;
+  uint64_t new_nans = 0;
+};
+
+ordered_json ToObject(const std::string& name, const Layer& layer, bool with_values) {
+  ordered_json object = {{"name", name},
+                         {"tensors", layer.num_tensors},
+                         {"changed_tensors", layer.num_changed},
+                         {"bytes", layer.bytes},
+                         {"changed_bytes", layer.changed_bytes}};
+  if (with_values) {
+    object["largest_norm"] = layer.largest_norm < 0 ? ordered_json() : ToJson(layer.largest_norm);
+    object["new_nans"] = layer.new_nans;
+  }
+  return object;
+}
+
+// The layers that there are, by the names that stats has for them, too.
+class Layers {
+ public:
+  explicit Layers(const std::map<std::string, TensorSharing>& tensors) {
+    for (const GroupSharing& group : GroupByName(tensors, kMaxLayers)) {
+      order_.push_back(group.name);
+      layers_[group.name];
+    }
+    for (const auto& [name, sharing] : tensors) {
+      Layer& layer = Of(name);
+      ++layer.num_tensors;
+      layer.bytes += sharing.bytes;
+      layer.changed_bytes += std::min(sharing.bytes, sharing.new_bytes);
+    }
+  }
+
+  // The name of a layer is a start of its tensors' names, or "(others)".
+  Layer& Of(std::string_view name) {
+    for (size_t end = name.size(); end > 0;) {
+      const auto found = layers_.find(name.substr(0, end));
+      if (found != layers_.end()) return found->second;
+      const size_t separator = name.find_last_of("./", end - 1);
+      end = separator == std::string_view::npos ? 0 : separator;
+    }
+    return layers_["(others)"];
+  }
+
+  ordered_json ToArray(bool with_values) const {
+    auto array = ordered_json::array();
+    for (const std::string& name : order_) {
+      array.push_back(ToObject(name, layers_.at(name), with_values));
+    }
+    return array;
+  }
+
+ private:
+  std::vector<std::string> order_;  // by falling bytes
+  std::map<std::string, Layer, std::less<>> layers_;
+};
+
+ordered_json LayersOf(const BytesByName& bytes, const ComparedSteps& compared) {
+  std::map<std::string, TensorSharing> tensors;
+  for (const auto& [name, size] : bytes) tensors[name].bytes = size;
+  for (const TensorDiff& tensor : compared.changed) {
+    tensors[tensor.name].new_bytes += tensor.changed_bytes;
+  }
+  Layers layers(tensors);
+  std::set<std::string_view> counted;
+  for (const TensorDiff& tensor : compared.changed) {
+    Layer& layer = layers.Of(tensor.name);
+    if (counted.insert(tensor.name).second) ++layer.num_changed;  // once for all its shards
+    if (!tensor.values) continue;
+    layer.largest_norm = std::max(layer.largest_norm, tensor.values->relative_norm);
+    layer.new_nans += tensor.values->new_nans;
+  }
+  return layers.ToArray(compared.has_values);
+}
+
+Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
+  const auto included = [&comparison](const auto& name) { return comparison.Includes(name); };
+  VARVE_ASSIGN_OR_RETURN(const auto diff, ask.caches.diffs.Get(comparison.StepsKey(), [&] {
+    return ask.store.Diff(comparison.before.id, comparison.after.id);
+  }));
+  VARVE_ASSIGN_OR_RETURN(const BytesByName bytes, BytesOf(ask, comparison));
+  ComparedSteps compared;
+  std::ranges::copy_if(diff->added, std::back_inserter(compared.added), included);
+  std::ranges::copy_if(diff->removed, std::back_inserter(compared.removed), included);
+  std::ranges::copy_if(diff->changed, std::back_inserter(compared.changed), included,
+                       &TensorDiff::name);
+  compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff->unchanged, included));
+  for (const TensorDiff& tensor : compared.changed) compared.changed_bytes += tensor.changed_bytes;
+  if (comparison.values && MayDecode(bytes, compared.changed)) {
+    VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(ask, comparison, compared.changed));
+    compared.has_values = true;
+  }
+  compared.layers = LayersOf(bytes, compared);
+  return compared;
+}
+
+double NormOf(const TensorDiff& tensor) {
+  return tensor.values ? tensor.values->relative_norm : -1;
+}
+
+double ChangedShare(const TensorDiff& tensor) {
+  return static_cast<double>(tensor.changed_chunks) /
+         static_cast<double>(std::max<uint64_t>(tensor.num_chunks, 1));
+}
+
+// Returns the changed tensors in the order that is asked for.
+Result<std::vector<const TensorDiff*>> Sorted(const Ask& ask, const ComparedSteps& compared) {
+  VARVE_ASSIGN_OR_RETURN(const std::string by, ask.query.OneOf("sort", "name bytes chunks norm"));
+  VARVE_ASSIGN_OR_RETURN(const std::string direction, ask.query.OneOf("order", "up down"));
+  if (by == "norm" && !compared.has_values) {
+    return Status::InvalidArgument("sort=norm needs values=1, and values of all changed tensors");
+  }
+  std::vector<const TensorDiff*> rows;
+  for (const TensorDiff& tensor : compared.changed) rows.push_back(&tensor);
+  const auto sort = [&](const auto& key) {
+    std::ranges::stable_sort(rows, [&](const TensorDiff* a, const TensorDiff* b) {
+      return direction == "down" ? key(*b) < key(*a) : key(*a) < key(*b);
+    });
+  };
+  if (by == "bytes") sort([](const TensorDiff& tensor) { return tensor.changed_bytes; });
+  if (by == "norm") sort(NormOf);
+  if (by == "chunks") sort(ChangedShare);
+  if (by == "name" && direction == "down") std::ranges::reverse(rows);
+  return rows;
+}
+
+// Puts values into the rows of one page, if there are not too many bytes for that.
+Result<bool> AddValues(const Ask& ask, const Comparison& comparison,
+                       std::vector<TensorDiff>* rows) {
+  VARVE_ASSIGN_OR_RETURN(const BytesByName bytes, BytesOf(ask, comparison));
+  if (!MayDecode(bytes, *rows)) return false;
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorDiff> valued, WithValues(ask, comparison, *rows));
+  for (TensorDiff& row : *rows) {
+    const auto same = std::ranges::find_if(valued, [&row](const TensorDiff& other) {
+      return other.name == row.name && other.shard == row.shard;
+    });
+    if (same != valued.end()) row.values = same->values;
+  }
+  return true;
+}
+
+ordered_json FirstOf(std::span<const std::string> names) {
+  const auto first = names.first(std::min(kMaxNames, names.size()));
+  return std::vector<std::string>(first.begin(), first.end());
+}
+
+Result<Comparison> WhatToCompare(const Ask& ask) {
+  Comparison comparison{.glob = ask.query.Text("glob", "*"), .name = ask.query.Text("name")};
+  VARVE_ASSIGN_OR_RETURN(comparison.values, ask.query.Flag("values"));
+  VARVE_ASSIGN_OR_RETURN(comparison.before, OpenAskedStep(ask, "before"));
+  VARVE_ASSIGN_OR_RETURN(comparison.after, OpenAskedStep(ask, "after"));
+  return comparison;
+}
+
+}  // namespace
+
+// What diff tells, with the rows of one page. Values are compared for all changed tensors if that
+// decodes little enough, or else for the rows of the page. `values_of` says which.
+Answer AnswerDiff(const Ask& ask) {
+  VARVE_ASSIGN_OR_RETURN(const PageOfRows page, ask.query.Page());
+  VARVE_ASSIGN_OR_RETURN(const Comparison comparison, WhatToCompare(ask));
+  VARVE_ASSIGN_OR_RETURN(const auto compared, ask.caches.compared.Get(comparison.Key(), [&] {
+    return Compare(ask, comparison);
+  }));
+  VARVE_ASSIGN_OR_RETURN(const auto sorted, Sorted(ask, *compared));
+  const auto [begin, end] = page.Of(sorted.size());
+  std::vector<TensorDiff> rows;
+  for (size_t i = begin; i < end; ++i) rows.push_back(*sorted[i]);
+  std::string values_of = compared->has_values ? "all" : "none";
+  if (comparison.values && !compared->has_values) {
+    VARVE_ASSIGN_OR_RETURN(const bool added, AddValues(ask, comparison, &rows));
+    if (added) values_of = "rows";
+  }
+  auto array = ordered_json::array();
+  for (const TensorDiff& row : rows) array.push_back(ToJson(row, values_of != "none"));
+  return ordered_json{{"before", ToJson(comparison.before.id)},
+                      {"after", ToJson(comparison.after.id)},
+                      {"num_added", compared->added.size()},
+                      {"added", FirstOf(compared->added)},
+                      {"num_removed", compared->removed.size()},
+                      {"removed", FirstOf(compared->removed)},
+                      {"num_unchanged", compared->num_unchanged},
+                      {"changed_bytes", compared->changed_bytes},
+                      {"values_of", values_of},
+                      {"max_bytes", kMaxDecodedBytes},
+                      {"layers", compared->layers},
+                      {"total", sorted.size()},
+                      {"offset", begin},
+                      {"rows", std::move(array)}};
+}
+
+}  // namespace varve::internal::cli

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Writes the files of the page as a C++ source:
+#   cmake -DOUT=page_files.cc -DFOLDER=page "-DFILES=index.html;app.js" -P embed_page.cmake
+set(source "// Made by embed_page.cmake.\n#include \"cli/view/page.h\"\n\nnamespace varve::internal::cli {\nnamespace {\n\n")
+set(table "")
+set(types_html "text/html")
+set(types_css "text/css")
+set(types_js "text/javascript")
+set(types_svg "image/svg+xml")
+set(index 0)
+foreach(name IN LISTS FILES)
+  cmake_path(GET name EXTENSION LAST_ONLY ending)
+  string(SUBSTRING "${ending}" 1 -1 ending)
+  if(NOT DEFINED types_${ending})
+    message(FATAL_ERROR "page/${name}: no type is known for files that end in .${ending}")
+  endif()
+  file(READ "${FOLDER}/${name}" bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+  string(APPEND source "const unsigned char kFile${index}[] = {${bytes}};\n")
+  string(APPEND table "    {\"${name}\", \"${types_${ending}}; charset=utf-8\", {reinterpret_cast<const char*>(kFile${index}), sizeof(kFile${index})}},\n")
+  math(EXPR index "${index} + 1")
+endforeach()
+string(APPEND source "\n}  // namespace\n\nstd::span<const PageFile> PageFiles() {\n  static const PageFile files[] = {\n${table}  };\n  return files;\n}\n\n}  // namespace varve::internal::cli\n")
+file(WRITE "${OUT}" "${source}")

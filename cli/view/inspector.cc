@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/view/inspector.h"
+
+#include <array>
+#include <utility>
+
+#include "cli/json.h"
+#include "cli/view/page.h"
+#include "objects/url.h"
+#include "varve/remote.h"
+#include "varve/stop.h"
+
+namespace varve::internal::cli {
+namespace {
+
+// How often a URL is asked for a newer snapshot. Each question goes over the network.
+constexpr std::chrono::seconds kSnapshotInterval{2};
+
+struct Route {
+  std::string_view path;
+  std::string_view parameters;  // those that there may be (Query::CheckNames)
+  Answer (*answer)(const Ask&);
+};
+
+constexpr std::array kRoutes = {
+    Route{"api/store", "", AnswerStore},
+    Route{"api/runs", "", AnswerRuns},
+    Route{"api/lineage", "", AnswerLineage},
+    Route{"api/steps", "run last sort order offset limit", AnswerSteps},
+    Route{"api/curves", "metric points", AnswerCurves},
+    Route{"api/near", "step", AnswerNear},
+    Route{"api/stats", "", AnswerStats},
+    Route{"api/space", "", AnswerSpace},
+    Route{"api/sharing", "", AnswerSharing},
+    Route{"api/forget",
+          "run keep-last keep-every keep-best* keep-within keep-tag* no-reclaim offset limit",
+          AnswerForget},
+    Route{"api/show", "step", AnswerShow},
+    Route{"api/tensors", "step glob sort order offset limit", AnswerTensors},
+    Route{"api/tree", "step prefix", AnswerTree},
+    Route{"api/ranks", "step offset limit", AnswerRanks},
+    Route{"api/shards", "step name offset limit", AnswerShards},
+    Route{"api/tensor", "step name shard slice values", AnswerTensor},
+    Route{"api/log", "run name order offset limit", AnswerLog},
+    Route{"api/diff", "before after glob name values sort order offset limit", AnswerDiff},
+    Route{"api/health", "", AnswerHealth},
+};
+
+int HttpStatus(StatusCode code) {
+  switch (code) {
+    case StatusCode::kNotFound:
+      return 404;
+    case StatusCode::kInvalidArgument:
+      return 400;
+    case StatusCode::kUnavailable:
+    case StatusCode::kAborted:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+HttpResponse ToResponse(const Answer& answer) {
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  HttpResponse response;
+  if (answer.ok()) {
+    response.body = answer->dump(-1, ' ', /*ensure_ascii=*/false, kReplace);
+    return response;
+  }
+  const Status& status = answer.status();
+  const nlohmann::ordered_json error = {{"error", status.message()},
+                                        {"code", std::string(StatusCodeName(status.code()))}};
+  response.status = HttpStatus(status.code());
+  response.body = error.dump(-1, ' ', /*ensure_ascii=*/false, kReplace);
+  return response;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Inspector>> Inspector::Make(std::string path, Open open) {
+  std::unique_ptr<Inspector> inspector(new Inspector(std::move(path), std::move(open)));
+  VARVE_ASSIGN_OR_RETURN(inspector->opened_.store, inspector->open_());
+  VARVE_RETURN_IF_ERROR(inspector->FollowSnapshots());
+  return inspector;
+}
+
+HttpResponse Inspector::Respond(const std::string& path,
+                                const std::multimap<std::string, std::string>& parameters) {
+  const std::string_view name = path.empty() ? "index.html" : std::string_view(path);
+  for (const PageFile& file : PageFiles()) {
+    if (file.name == name) return {.type = std::string(file.type), .body = std::string(file.bytes)};
+  }
+  const StopScope scope(&stop_);
+  return ToResponse(AnswerApi(path, Query(parameters)));
+}
+
+Answer Inspector::AnswerApi(const std::string& path, const Query& query) {
+  if (path == "api/check") {
+    VARVE_RETURN_IF_ERROR(query.CheckNames("start"));
+    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh());
+    return AnswerCheck({*opened.store, path_, opened.snapshot, query, caches_});
+  }
+  for (const Route& route : kRoutes) {
+    if (route.path != path) continue;
+    VARVE_RETURN_IF_ERROR(query.CheckNames(route.parameters));
+    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh());
+    return route.answer({*opened.store, path_, opened.snapshot, query, caches_});
+  }
+  return Status::NotFound("there is nothing called \"" + path + "\" here");
+}
+
+Result<Inspector::Opened> Inspector::Fresh() {
+  Opened opened;
+  {
+    const std::scoped_lock lock(mutex_);
+    VARVE_RETURN_IF_ERROR(FollowSnapshots());
+    opened = opened_;
+  }
+  VARVE_RETURN_IF_ERROR(opened.store->CatchUp());
+  return opened;
+}
+
+// A store at a URL is one snapshot, and does not see later ones.
+Status Inspector::FollowSnapshots() {
+  if (!LooksLikeUrl(path_)) return Status::Ok();
+  const auto now = std::chrono::steady_clock::now();
+  if (!opened_.snapshot.empty() && now - looked_for_snapshots_ < kSnapshotInterval) {
+    return Status::Ok();
+  }
+  VARVE_ASSIGN_OR_RETURN(const std::vector<SnapshotInfo> snapshots, ListSnapshots(path_));
+  looked_for_snapshots_ = now;
+  if (snapshots.empty()) return Status::NotFound(path_ + " holds no snapshot any more");
+  const std::string newest = std::to_string(snapshots.back().number);
+  if (newest == opened_.snapshot) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(opened_.store, open_());
+  opened_.snapshot = newest;
+  return Status::Ok();
+}
+
+// `start` checks the store now. Without it the answer is about the last check of this process, or
+// null.
+Answer Inspector::AnswerCheck(const Ask& ask) {
+  VARVE_ASSIGN_OR_RETURN(const bool start, ask.query.Flag("start"));
+  if (start) {
+    const std::unique_lock lock(check_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return Status::Unavailable("a check is running already");
+    const auto started = std::chrono::steady_clock::now();
+    VARVE_ASSIGN_OR_RETURN(CheckReport report, ask.store.Check());
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
+    const std::scoped_lock checked_lock(checked_mutex_);
+    checked_ = {std::chrono::system_clock::now(), elapsed.count(), std::move(report)};
+  }
+  const std::scoped_lock lock(checked_mutex_);
+  if (!checked_) return nlohmann::ordered_json();
+  return nlohmann::ordered_json{{"finished", IsoTime(checked_->finished)},
+                                {"seconds", checked_->seconds},
+                                {"report", ToJson(checked_->report)}};
+}
+
+}  // namespace varve::internal::cli

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Answers the requests of the page about one store, which it reads beside a live writer.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "cli/view/answers.h"
+#include "cli/view/http_server.h"
+#include "varve/result.h"
+#include "varve/store.h"
+
+namespace varve::internal::cli {
+
+class Inspector {
+ public:
+  using Open = std::function<Result<std::unique_ptr<Store>>()>;
+
+  // `open` opens the store of `path` for reading. It is called again for new snapshots of a URL.
+  static Result<std::unique_ptr<Inspector>> Make(std::string path, Open open);
+
+  // `path` is "", the name of a file of the page, or "api/..." (docs/view.md).
+  HttpResponse Respond(const std::string& path,
+                       const std::multimap<std::string, std::string>& parameters);
+
+  // Ends answers that take long. They say that they were stopped.
+  void Stop() { stop_ = true; }
+
+ private:
+  struct Opened {
+    std::shared_ptr<const Store> store;
+    std::string snapshot;  // the number of the open one. Empty = no URL
+  };
+  // A check that this process has made.
+  struct Checked {
+    std::chrono::system_clock::time_point finished;
+    double seconds = 0;
+    CheckReport report;
+  };
+
+  Inspector(std::string path, Open open) : path_(std::move(path)), open_(std::move(open)) {}
+
+  // Returns the store with all that was committed up to now.
+  Result<Opened> Fresh();
+  Status FollowSnapshots();
+  Answer AnswerApi(const std::string& path, const Query& query);
+  Answer AnswerCheck(const Ask& ask);
+
+  const std::string path_;
+  const Open open_;
+  std::atomic<bool> stop_{false};
+  Caches caches_;
+
+  std::mutex mutex_;  // guards what follows
+  Opened opened_;
+  std::chrono::steady_clock::time_point looked_for_snapshots_;
+
+  std::mutex check_mutex_;  // held throughout a check
+  std::mutex checked_mutex_;
+  std::optional<Checked> checked_;
+};
+
+}  // namespace varve::internal::cli

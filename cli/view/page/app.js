@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shows the view that the fragment of the address names: #/step?step=main@100.
+
+import { ask, giveUp, query } from "./api.js";
+import { h, replace } from "./dom.js";
+import { printable } from "./format.js";
+import { showDiff } from "./diff.js";
+import { showHealth } from "./health.js";
+import { showRuns } from "./runs.js";
+import { showSpace } from "./space.js";
+import { showStep } from "./step.js";
+import { showTensor } from "./tensor.js";
+
+const VIEWS = [
+  { name: "runs", title: "Runs", show: showRuns },
+  { name: "space", title: "Space", show: showSpace },
+  { name: "step", title: "Step", show: showStep },
+  { name: "tensor", title: "Tensor", show: showTensor },
+  { name: "diff", title: "Diff", show: showDiff },
+  { name: "health", title: "Health", show: showHealth },
+];
+
+const KEYS = [
+  ["1 to 6", "the views, from Runs to Health"],
+  ["r", "ask again"],
+  ["/", "the first field of the view"],
+  ["[ and ]", "the step before, and after (views Step and Tensor)"],
+  ["t", "light or dark"],
+  ["?", "these keys"],
+];
+
+const byId = (id) => document.getElementById(id);
+
+/** The view and the parameters that the address asks for. */
+function wanted() {
+  const [path, parameters] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  const view = VIEWS.find(({ name }) => name === path) ?? VIEWS[0];
+  return { view, parameters: new URLSearchParams(parameters ?? "") };
+}
+
+/** The address of a view. */
+export function link(view, parameters = {}) {
+  const text = query(parameters);
+  return `#/${view}${text ? `?${text}` : ""}`;
+}
+
+/** Changes parameters of the view that is shown. */
+function change(parameters) {
+  const now = wanted();
+  const merged = Object.fromEntries(now.parameters);
+  location.hash = link(now.view.name, { ...merged, ...parameters });
+}
+
+function showNav(current) {
+  replace(
+    byId("nav"),
+    VIEWS.map(({ name, title }) =>
+      h("a", { href: lastOf(name), "aria-current": name === current ? "page" : null }, title),
+    ),
+  );
+}
+
+// Where each view was left, so that going back to it does not lose it.
+const last = new Map();
+function lastOf(name) {
+  return last.get(name) ?? link(name);
+}
+
+let round = 0;
+async function show() {
+  giveUp();
+  round += 1;
+  const mine = round;
+  const { view, parameters } = wanted();
+  last.set(view.name, location.hash || link(view.name));
+  showNav(view.name);
+  document.title = `${view.title} \u00b7 varve`;
+  const main = byId("main");
+  main.setAttribute("aria-busy", "true");
+  byId("status").textContent = "";
+  let content;
+  try {
+    content = await view.show({ get: (name) => parameters.get(name) ?? "", all: (name) => parameters.getAll(name), change });
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    content = h("p", { class: "error", role: "alert" }, printable(error.message));
+  }
+  if (mine !== round) return;
+  replace(main, h("h2", { class: "view-title" }, view.title), content);
+  main.removeAttribute("aria-busy");
+  main.dataset.ready = String(round); // for whoever waits for the view
+  byId("status").textContent = `Asked at ${new Date().toLocaleTimeString()}.`;
+}
+
+function setTheme(theme) {
+  if (theme) {
+    document.documentElement.dataset.theme = theme;
+  } else {
+    delete document.documentElement.dataset.theme;
+  }
+}
+
+function savedTheme() {
+  try {
+    return localStorage.getItem("varve-theme");
+  } catch {
+    return null; // the browser keeps nothing
+  }
+}
+
+function switchTheme() {
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme ?? (prefersDark ? "dark" : "light");
+  const next = now === "dark" ? "light" : "dark";
+  setTheme(next);
+  try {
+    localStorage.setItem("varve-theme", next);
+  } catch {
+    // It holds until the page is closed.
+  }
+}
+
+function showKeys() {
+  replace(byId("help-list"), KEYS.map(([key, does]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, does))));
+  byId("help").showModal();
+}
+
+function press(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open) return;
+  if (event.target.closest("input, select, textarea")) return;
+  const view = VIEWS[Number(event.key) - 1];
+  if (view) location.hash = lastOf(view.name);
+  else if (event.key === "r") show();
+  else if (event.key === "t") switchTheme();
+  else if (event.key === "?") showKeys();
+  else if (event.key === "/") byId("main").querySelector("input")?.focus();
+  else if (event.key === "[") byId("main").querySelector("[rel=prev]")?.click();
+  else if (event.key === "]") byId("main").querySelector("[rel=next]")?.click();
+  else return;
+  event.preventDefault();
+}
+
+async function start() {
+  setTheme(savedTheme());
+  byId("theme").addEventListener("click", switchTheme);
+  byId("refresh").addEventListener("click", show);
+  byId("keys").addEventListener("click", showKeys);
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // its fragment would be taken for a view
+    byId("main").focus();
+  });
+  addEventListener("hashchange", show);
+  addEventListener("keydown", press);
+  show();
+  try {
+    const store = await ask("store");
+    byId("store").textContent = printable(store.path);
+  } catch {
+    // The view says what is wrong.
+  }
+}
+
+start();

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Diff: which layers and tensors differ between two steps, and by how much.
+
+import { ask } from "./api.js";
+import { link } from "./app.js";
+import { barChart } from "./charts.js";
+import { h } from "./dom.js";
+import { bytes, count, number, printable, share, stepName } from "./format.js";
+import { empty, field, form, newestStep, section, stepLink } from "./parts.js";
+import { facts, pagedTable, table } from "./table.js";
+
+const DRAWN_LAYERS = 40;
+
+export async function showDiff({ get, change }) {
+  const [before, after] = await chosen(get);
+  const chooser = form("Two steps", [
+    field("Before", "before", before, { hint: "main@10" }),
+    field("After", "after", after, { hint: "latest" }),
+    field("Names", "glob", get("glob"), { hint: "*.weight" }),
+    field("Layers by", "layers", get("layers"), { choices: [["", "changed share"], ["norm", "relative norm"], ["name", "name"]] }),
+  ], change);
+  if (!after) return empty();
+  if (!before) return [chooser, h("p", { class: "note" }, "There is one step only. Choose two.")];
+  const asked = { before, after, glob: get("glob"), values: 1 };
+  let first;
+  let rows;
+  try {
+    rows = await pagedTable({
+      caption: `Tensors that differ between ${before} and ${after}`,
+      sort: "bytes",
+      order: "down",
+      ask: async ({ offset, limit, sort, order }) => {
+        const answer = await ask("diff", { ...asked, sort, order, offset, limit });
+        first ??= answer;
+        return answer;
+      },
+      columns: columns(before, after, () => first?.values_of === "all"),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return [chooser, h("p", { class: "error", role: "alert" }, printable(error.message))];
+  }
+  return [chooser, summary(first), layers(first, get("layers")), section("Tensors", rows), names("Added", first.added, first.num_added), names("Removed", first.removed, first.num_removed)];
+}
+
+// The newest step and its parent, where nothing else is asked for.
+async function chosen(get) {
+  const after = get("after") || (await newestStep());
+  if (get("before") || !after) return [get("before"), after];
+  const { parent } = await ask("show", { step: after });
+  if (parent) return [stepName(parent), after];
+  const near = await ask("near", { step: after });
+  return [near.before ? stepName(near.before) : "", after];
+}
+
+function summary(diff) {
+  return [
+    facts([
+      ["before", h("span", {}, stepLink(diff.before))],
+      ["after", h("span", {}, stepLink(diff.after))],
+      ["changed", `${count(diff.total)} tensors in ${bytes(diff.changed_bytes)}`],
+      ["unchanged", `${count(diff.num_unchanged)} tensors`],
+      ["added", count(diff.num_added)],
+      ["removed", count(diff.num_removed)],
+    ]),
+    diff.values_of !== "all" && h("p", { class: "warning", role: "note" },
+      diff.values_of === "rows"
+        ? `The changed tensors are too large to compare all values: the page decodes ${bytes(diff.max_bytes)} at most. The table compares those of its rows, and layers have no norm.`
+        : `No values are compared, because the page decodes ${bytes(diff.max_bytes)} at most. Ask for fewer names.`),
+  ];
+}
+
+const changedShare = (layer) => (Number(layer.bytes) > 0 ? Number(layer.changed_bytes) / Number(layer.bytes) : 0);
+const isFrozen = (layer) => Number(layer.changed_tensors) === 0;
+// Norms may be the texts "Infinity" and "NaN".
+const normOf = (layer) => (layer.largest_norm === null || layer.largest_norm === undefined ? -1 : Number(layer.largest_norm));
+
+function layers(diff, by) {
+  const order = {
+    "": (a, b) => changedShare(b) - changedShare(a),
+    norm: (a, b) => normOf(b) - normOf(a),
+    name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }),
+  }[by];
+  const sorted = order ? diff.layers.toSorted(order) : diff.layers;
+  const frozen = sorted.filter(isFrozen).length;
+  const drawn = sorted.slice(0, DRAWN_LAYERS);
+  return section(
+    "Layers",
+    barChart(`Changed share of layers between ${stepName(diff.before)} and ${stepName(diff.after)}`, {
+      wholeName: "all of the layer",
+      partName: "changed chunks",
+      rows: drawn.map((layer) => ({
+        name: layer.name,
+        whole: 1,
+        part: changedShare(layer),
+        text: isFrozen(layer) ? "frozen" : share(layer.changed_bytes, layer.bytes) +
+          (normOf(layer) >= 0 ? `, norm ${number(layer.largest_norm)}` : "") + (layer.new_nans ? `, ${layer.new_nans} NaN` : ""),
+      })),
+      href: (row) => link("diff", { before: stepName(diff.before), after: stepName(diff.after), glob: `${row.name}*` }),
+      note: `${count(frozen)} of ${count(sorted.length)} layers are frozen: no chunk of them changed.` +
+        (sorted.length > drawn.length ? ` The first ${drawn.length} are drawn.` : ""),
+    }),
+    table({
+      caption: "Layers, as numbers",
+      rows: sorted,
+      columns: [
+        { title: "layer", value: (layer) => layer.name, wide: true },
+        { title: "changed tensors", value: (layer) => layer.changed_tensors, show: (layer) => `${count(layer.changed_tensors)} of ${count(layer.tensors)}`, right: true },
+        { title: "bytes", value: (layer) => layer.bytes, show: (layer) => bytes(layer.bytes), right: true },
+        { title: "changed", value: (layer) => layer.changed_bytes, show: (layer) => bytes(layer.changed_bytes), right: true },
+        { title: "changed share", value: (layer) => (isFrozen(layer) ? "frozen" : share(layer.changed_bytes, layer.bytes)), right: true },
+        { title: "largest relative norm", value: (layer) => layer.largest_norm ?? "", show: (layer) => number(layer.largest_norm), right: true },
+        { title: "new NaN", value: (layer) => layer.new_nans ?? "", right: true },
+      ],
+    }),
+  );
+}
+
+function columns(before, after, sortsByNorm) {
+  const value = (key) => (row) => row.values?.[key] ?? "";
+  return [
+    { title: "name", value: (row) => row.name, sort: "name", first: "up", wide: true,
+      show: (row) => h("a", { href: link("tensor", { step: after, name: row.name, beside: before }) }, printable(row.name)) },
+    { title: "shard", value: (row) => row.shard, right: true },
+    { title: "changed chunks", value: (row) => row.changed_chunks, show: (row) => `${count(row.changed_chunks)} of ${count(row.chunks)}`, sort: "chunks", right: true },
+    { title: "changed bytes", value: (row) => row.changed_bytes, show: (row) => bytes(row.changed_bytes), sort: "bytes", right: true },
+    { title: "changed elements", value: value("changed_elements"), right: true,
+      show: (row) => (row.values ? `${count(row.values.changed_elements)} of ${count(row.values.elements)}` : row.reshaped ? "reshaped" : "") },
+    { title: "largest", value: value("max_abs"), show: (row) => number(row.values?.max_abs), right: true },
+    { title: "relative norm", value: value("relative_norm"), show: (row) => number(row.values?.relative_norm), right: true,
+      get sort() {
+        return sortsByNorm() ? "norm" : null;
+      } },
+    { title: "new NaN", value: value("new_nans"), right: true },
+  ];
+}
+
+function names(title, shown, total) {
+  if (!total) return null;
+  return section(
+    `${title}: ${count(total)}`,
+    h("ul", { class: "names" }, shown.map((name) => h("li", {}, h("code", {}, printable(name))))),
+    total > shown.length && h("p", { class: "note" }, `The first ${shown.length}. varve diff lists all.`),
+  );
+}

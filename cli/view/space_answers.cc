@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Answers about the space that a store takes, and about its health.
+#include <utility>
+
+#include "cli/json.h"
+#include "cli/sharing.h"
+#include "cli/verbs/plot.h"
+#include "cli/view/answers.h"
+#include "objects/url.h"
+#include "varve/group.h"
+#include "varve/remote.h"
+
+namespace varve::internal::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json GroupOf(const GroupStatus& status) {
+  auto saves = ordered_json::array();
+  for (const OpenSave& save : status.open_saves) {
+    saves.push_back(
+        {{"run", save.id.run}, {"step", save.id.step}, {"missing_ranks", save.missing_ranks}});
+  }
+  return {{"epoch", status.epoch},
+          {"ranks", status.num_ranks},
+          {"members", status.num_members},
+          {"log_files", status.num_log_files},
+          {"open_saves", std::move(saves)}};
+}
+
+Answer SnapshotsOf(const std::string& url) {
+  VARVE_ASSIGN_OR_RETURN(const std::vector<SnapshotInfo> snapshots, ListSnapshots(url));
+  auto array = ordered_json::array();
+  for (const SnapshotInfo& snapshot : snapshots) {
+    array.push_back({{"snapshot", snapshot.number},
+                     {"created", IsoTime(snapshot.created)},
+                     {"total_bytes", snapshot.total_bytes}});
+  }
+  return array;
+}
+
+}  // namespace
+
+Answer AnswerStats(const Ask& ask) {
+  VARVE_ASSIGN_OR_RETURN(const StoreStats stats, ask.store.Stats());
+  ordered_json object = ToJson(stats);
+  if (!stats.warnings.empty()) object["warnings"] = stats.warnings;
+  return object;
+}
+
+// Bytes by step, in the order in which the steps were saved, as stats --plot draws them.
+Answer AnswerSpace(const Ask& ask) {
+  VARVE_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> steps, ListBySaving(ask.store));
+  size_t steps_a_bin = 0;
+  auto bins = ordered_json::array();
+  for (const PlotBin& bin : BinCheckpoints(steps, &steps_a_bin)) {
+    bins.push_back({{"first", bin.first},
+                    {"last", bin.last},
+                    {"logical_bytes", bin.logical_bytes},
+                    {"new_bytes", bin.new_bytes},
+                    {"stored_bytes", bin.stored_bytes}});
+  }
+  return ordered_json{
+      {"steps", steps.size()}, {"steps_a_bin", steps_a_bin}, {"bins", std::move(bins)}};
+}
+
+Answer AnswerSharing(const Ask& ask) {
+  VARVE_ASSIGN_OR_RETURN(const Sharing sharing, MeasureSharing(ask.store));
+  auto groups = ordered_json::array();
+  for (const GroupSharing& group : sharing.groups) {
+    groups.push_back(
+        {{"name", group.name}, {"bytes", group.bytes}, {"new_bytes", group.new_bytes}});
+  }
+  return ordered_json{{"checkpoints", sharing.num_checkpoints}, {"groups", std::move(groups)}};
+}
+
+// What forget --dry-run tells, but not all decisions at once.
+Answer AnswerForget(const Ask& ask) {
+  VARVE_ASSIGN_OR_RETURN(const PageOfRows page, ask.query.Page());
+  ForgetOptions options{.keep_last = ask.query.Text("keep-last"),
+                        .keep_every = ask.query.Text("keep-every"),
+                        .keep_best = ask.query.Texts("keep-best"),
+                        .keep_within = ask.query.Text("keep-within"),
+                        .keep_tags = ask.query.Texts("keep-tag"),
+                        .run = ask.query.Text("run", "main")};
+  VARVE_ASSIGN_OR_RETURN(options.no_reclaim, ask.query.Flag("no-reclaim"));
+  VARVE_ASSIGN_OR_RETURN(ordered_json object, ForetellForget(ask.store, std::move(options)));
+  object["num_dropped"] = object["dropped"].size();
+  object.erase("dropped");
+  object["decisions"] = CutRows(page, std::move(object["decisions"]));
+  return object;
+}
+
+Answer AnswerHealth(const Ask& ask) {
+  ordered_json object = ordered_json::object();
+  VARVE_ASSIGN_OR_RETURN(object["stats"], AnswerStats(ask));
+  if (LooksLikeUrl(ask.path)) {
+    VARVE_ASSIGN_OR_RETURN(object["snapshots"], SnapshotsOf(ask.path));
+    object["open_snapshot"] = ask.snapshot;
+  } else if (Group::IsRoot(ask.path)) {
+    VARVE_ASSIGN_OR_RETURN(const GroupStatus status, Group::ReadStatus(ask.path));
+    object["group"] = GroupOf(status);
+  }
+  return object;
+}
+
+}  // namespace varve::internal::cli

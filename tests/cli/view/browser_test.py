@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`varve view` in a real browser: each view opens by its link, is usable by all, and runs no name.
+
+Needs Debian's chromium and chromium-driver, and the packages of tests/support/browser_requirements.txt
+(`scripts/setup --browser`). Pictures of all views are kept in build/release/view_pictures.
+"""
+
+import base64
+import contextlib
+import pathlib
+import shutil
+import sys
+import unittest
+import urllib.parse
+from xml.etree import ElementTree
+
+import harness
+import view_case
+
+WHY_NOT = "; ".join(
+    [
+        f"there is no {program}"
+        for program in ("chromium", "chromedriver")
+        if not shutil.which(program)
+    ]
+    + [
+        f"Python lacks {package}"
+        for package in ("selenium", "axe_playwright_python")
+        if not harness.has(package)
+    ]
+)
+if WHY_NOT:
+    print(f"skipped: {WHY_NOT} (scripts/setup --browser installs what is needed)")
+    sys.exit(harness.SKIPPED)
+
+import axe_playwright_python  # noqa: E402
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+PATIENCE = 120  # seconds, only so that the test ends
+AXE = pathlib.Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")
+
+
+def open_browser(folder):
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",  # containers have no user namespaces
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--no-first-run",
+        "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+        "--window-size=1280,1000",
+        f"--user-data-dir={folder / 'profile'}",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.add_experimental_option(
+        "prefs", {"download.default_directory": str(folder / "downloads")}
+    )
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    return webdriver.Chrome(options=options, service=service)
+
+
+class BrowserTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.resources = contextlib.ExitStack()
+        cls.addClassCleanup(cls.resources.close)
+        cls.folder = cls.resources.enter_context(harness.clean_folder())
+        cls.store = cls.folder / "store"
+        cls.hostile = cls.folder / "hostile"
+        cls.group = cls.folder / "group"
+        view_case.train(cls.folder, cls.store)
+        view_case.hostile_store(cls.folder, cls.hostile)
+        for step in (1, 2):
+            harness.run("group_saver", cls.group, step, 2, 2, *["columns:13"] * (step - 1))
+        cls.views = {
+            path: cls.resources.enter_context(view_case.View(path))
+            for path in (cls.store, cls.hostile, cls.group)
+        }
+        cls.browser = open_browser(cls.folder)
+        cls.resources.callback(cls.browser.quit)
+        cls.pictures = view_case.kept_folder("view_pictures")
+
+    def tearDown(self):
+        problems = [entry for entry in self.browser.get_log("browser") if entry["level"] != "INFO"]
+        self.assertEqual(problems, [])
+
+    def wait(self, condition, what):
+        WebDriverWait(self.browser, PATIENCE, poll_frequency=0.05).until(
+            lambda _: self.browser.execute_script(f"return Boolean({condition})"), what
+        )
+
+    def wait_until_shown(self):
+        self.wait(
+            "document.getElementById('main')?.dataset.ready && !document.querySelector('[aria-busy]')",
+            "the view is not shown",
+        )
+
+    def open(self, fragment, store=None):
+        """Opens a view as a link from elsewhere would, in a page of its own."""
+        self.browser.get("about:blank")
+        self.browser.get(self.views[store or self.store].url + "#/" + fragment)
+        self.wait_until_shown()
+        return self.browser.find_element(By.ID, "main").text
+
+    def link(self, view, **parameters):
+        return view + "?" + urllib.parse.urlencode(parameters)
+
+    def color_scheme(self, scheme):
+        self.browser.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+        )
+
+    def keep_picture(self, name):
+        size = self.browser.execute_script(
+            "return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+        )
+        self.assertLessEqual(size[0], 1280, "the page is wider than its window")
+        picture = self.browser.execute_cdp_cmd(
+            "Page.captureScreenshot",
+            {
+                "captureBeyondViewport": True,
+                "clip": {"x": 0, "y": 0, "width": 1280, "height": min(size[1], 6000), "scale": 1},
+            },
+        )
+        path = self.pictures / f"{name}.png"
+        path.write_bytes(base64.b64decode(picture["data"]))
+
+    def faults_of_axe(self):
+        self.browser.execute_script(AXE)
+        found = self.browser.execute_async_script(
+            "axe.run(document).then(arguments[0], error => arguments[0]({violations: [String(error)]}))"
+        )
+        return [
+            (fault["id"], [node["html"][:200] + node["failureSummary"] for node in fault["nodes"]])
+            if isinstance(fault, dict)
+            else fault
+            for fault in found["violations"]
+        ]
+
+    def views_of_the_store(self):
+        weight = "model.layers.1.mlp.weight"
+        return {
+            "runs": self.link("runs", metric="loss"),
+            "space": self.link("space", run="main", **{"keep-last": 1, "keep-best": "loss:1"}),
+            "step": self.link("step", step="main@40"),
+            "tensor": self.link("tensor", step="main@40", name=weight, beside="main@10"),
+            "diff": self.link("diff", before="main@30", after="main@40"),
+            "health": "health",
+        }
+
+    def test_every_view_is_clean_in_light_and_dark(self):
+        for scheme in ("light", "dark"):
+            self.color_scheme(scheme)
+            for name, fragment in self.views_of_the_store().items():
+                with self.subTest(scheme=scheme, view=name):
+                    self.open(fragment)
+                    self.assertEqual(self.browser.find_elements(By.CSS_SELECTOR, ".error"), [])
+                    self.assertEqual(self.faults_of_axe(), [])
+                    self.keep_picture(f"{name}_{scheme}")
+        self.color_scheme("")
+
+    def test_a_group_of_ranks(self):
+        text = self.open(self.link("step", step="main@2"), self.group)
+        self.assertIn("What each rank of main@2 holds", text)
+        self.assertEqual(self.faults_of_axe(), [])
+        self.keep_picture("group_step")
+        text = self.open(self.link("tensor", step="main@2", name="columns"), self.group)
+        self.assertIn("Shards of columns at main@2", text)
+        self.keep_picture("group_tensor")
+        self.assertIn("epoch", self.open("health", self.group))
+        self.assertEqual(self.faults_of_axe(), [])
+
+    def test_views_show_what_the_command_says(self):
+        text = self.open(self.link("runs", metric="accuracy", best="highest"))
+        for step in harness.varve_json(self.store, "steps"):
+            self.assertIn(f"{step['run']}@{step['step']}", text)
+        best = harness.varve_json(self.store, "show", "best:accuracy:max")["step"]
+        self.assertRegex(text, rf"main {best} 0\.3")
+        text = self.open(self.link("step", step="best:loss"))
+        self.assertIn("14 tensors", text)
+        for tensor in harness.varve_json(self.store, "ls", "best:loss"):
+            self.assertIn(tensor["name"], text)
+        text = self.open(self.link("tensor", step="main@40", name="model.layers.0.mlp.bias"))
+        self.assertRegex(text, r"NaN\n1\n")
+        text = self.open(self.link("diff", before="main@30", after="main@40"))
+        self.assertIn("2 of 5 layers are frozen", text)
+
+    def test_what_is_wrong_is_said(self):
+        for fragment, says in (
+            (self.link("step", step="main@11"), "no step 11 of run main"),
+            (self.link("tensor", step="main@10", name="x"), "no tensor x"),
+            (self.link("diff", before="nowhere", after="main@10"), "nowhere"),
+        ):
+            self.assertIn(says, self.open(fragment))
+            logged = self.browser.get_log("browser")  # the browser notes the 404 itself
+            self.assertTrue(all("404" in entry["message"] for entry in logged), logged)
+
+    def test_hostile_names_stay_text(self):
+        run = "<b>run</b>"
+        views = [
+            "runs",
+            "space",
+            self.link("step", step=f"{run}@2"),
+            self.link("diff", before=f"{run}@1", after=f"{run}@2"),
+            "health",
+        ] + [self.link("tensor", step=f"{run}@2", name=name) for name in view_case.HOSTILE]
+        self.browser.get("about:blank")
+        for fragment in views:
+            with self.subTest(view=fragment):
+                text = self.open(fragment, self.hostile)
+                # A dialog would have made every call fail. No name has become an element.
+                made = "script:not([src]), b, i, u, img, iframe, main svg svg, [onload], [onerror]"
+                self.assertEqual(self.browser.find_elements(By.CSS_SELECTOR, made), [])
+                self.assertEqual(
+                    self.browser.find_elements(By.CSS_SELECTOR, "a[href^='javascript']"), []
+                )
+                self.assertNotIn("\u202e", text)
+                self.assertNotIn("\x1b", text)
+        text = self.open(self.link("step", step=f"{run}@2"), self.hostile)
+        self.assertIn("<img src=x onerror=alert(1)>", text)
+        self.assertIn("line\\x0abreak\\x1b[31m", text)
+        self.keep_picture("hostile_step")
+
+    def test_keys_and_links(self):
+        self.open("runs")
+        body = self.browser.find_element(By.TAG_NAME, "body")
+        for key, title in enumerate(("Runs", "Space", "Step", "Tensor", "Diff", "Health"), 1):
+            body.send_keys(str(key))
+            self.wait(f"document.querySelector('h2.view-title')?.textContent === '{title}'", title)
+            self.wait_until_shown()
+            current = self.browser.find_element(By.CSS_SELECTOR, "nav [aria-current=page]")
+            self.assertEqual(current.text, title)
+        self.open(self.link("step", step="main@20"))
+        body = self.browser.find_element(By.TAG_NAME, "body")
+        body.send_keys("]")
+        self.wait("location.hash.includes('main%4030')", "the next step")
+        self.wait_until_shown()
+        self.browser.find_element(By.TAG_NAME, "body").send_keys("/")
+        self.assertEqual(self.browser.switch_to.active_element.get_attribute("name"), "step")
+        self.browser.switch_to.active_element.send_keys("1")  # a digit in a field is no key
+        self.assertIn("step?", self.browser.current_url)
+        self.open("health")
+        body = self.browser.find_element(By.TAG_NAME, "body")
+        body.send_keys("?")
+        self.assertIn("ask again", self.browser.find_element(By.ID, "help").text)
+        self.assertEqual(self.faults_of_axe(), [])
+        self.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+
+    def test_the_theme_is_kept(self):
+        self.color_scheme("light")
+        self.open("health")
+        ground = "getComputedStyle(document.body).backgroundColor"
+        light = self.browser.execute_script(f"return {ground}")
+        self.browser.find_element(By.ID, "theme").click()
+        dark = self.browser.execute_script(f"return {ground}")
+        self.assertNotEqual(light, dark)
+        self.open("health")
+        self.assertEqual(self.browser.execute_script(f"return {ground}"), dark)
+        self.browser.find_element(By.ID, "theme").click()
+        self.assertEqual(self.browser.execute_script(f"return {ground}"), light)
+        self.browser.execute_script("localStorage.clear()")
+        self.color_scheme("")
+
+    def test_plots_and_tables_are_saved(self):
+        downloads = self.folder / "downloads"
+        downloads.mkdir(exist_ok=True)
+        self.open(self.link("step", step="main@40"))
+        for button in self.browser.find_elements(By.XPATH, "//button[text()='SVG']"):
+            button.click()
+        for button in self.browser.find_elements(By.XPATH, "//button[text()='CSV of these rows']"):
+            button.click()
+        csv, svg = (
+            downloads / "tensors_of_main_40.csv",
+            downloads / "tensors_of_main_40_by_bytes.svg",
+        )
+        WebDriverWait(self.browser, PATIENCE).until(lambda _: csv.exists() and svg.exists())
+        lines = csv.read_text(encoding="utf-8").splitlines()
+        told = harness.varve_json(self.store, "ls", 40, "--stored")
+        self.assertEqual(len(lines), len(told) + 1)
+        self.assertIn(f"{told[0]['name']},{told[0]['dtype']}", lines[1])
+        self.assertIn(f",{told[0]['logical_bytes']},{told[0]['stored_bytes']},", lines[1])
+        root = ElementTree.parse(svg).getroot()
+        self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+        rects = root.findall(".//{http://www.w3.org/2000/svg}rect")
+        self.assertGreater(len(rects), 3)
+        self.assertTrue(all(rect.get("fill") for rect in rects))
+
+    def test_a_formula_does_not_reach_a_spreadsheet(self):
+        downloads = self.folder / "downloads"
+        downloads.mkdir(exist_ok=True)
+        self.open(self.link("step", step="<b>run</b>@2"), self.hostile)
+        buttons = self.browser.find_elements(By.XPATH, "//button[text()='CSV of these rows']")
+        buttons[0].click()
+        csv = downloads / "tensors_of_b_run_b_2.csv"
+        WebDriverWait(self.browser, PATIENCE).until(lambda _: csv.exists())
+        text = csv.read_text(encoding="utf-8")
+        self.assertIn("\n'=HYPERLINK(1),", text)
+        self.assertNotIn("\n=", text)
+
+    def test_a_new_step_is_shown_when_asked_again(self):
+        live = self.folder / "live"
+        with harness.StoreTool(live) as writer:
+            writer.must("save 1 1")
+            with view_case.View(live) as view:
+                self.browser.get(view.url)
+                self.wait_until_shown()
+                self.assertNotIn("main@2", self.browser.find_element(By.ID, "main").text)
+                writer.must("save 2 2")
+                before = self.browser.execute_script("return main.dataset.ready")
+                self.browser.find_element(By.ID, "refresh").click()
+                self.wait(f"main.dataset.ready !== '{before}'", "the view is not shown again")
+                self.wait_until_shown()
+                self.assertIn("main@2", self.browser.find_element(By.ID, "main").text)
+
+    def test_another_origin_gets_nothing(self):
+        """A page of another port of this machine, which is another origin, knows the whole URL."""
+        url = self.views[self.store].url
+        self.browser.get(self.views[self.hostile].url)
+        self.wait_until_shown()
+        script = (
+            "const done = arguments[1];"
+            "fetch(arguments[0] + 'api/runs').then(r => r.text()).then(done, () => done('nothing'))"
+        )
+        self.assertEqual(self.browser.execute_async_script(script, url), "nothing")
+        self.browser.get_log("browser")  # the browser notes what it has refused
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,639 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`varve view`: who gets an answer, and that the answers are what the command says."""
+
+import math
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import unittest
+
+import harness
+import safetensors_bytes as files
+import view_case
+from verb_case import VerbCase
+
+PATIENCE = 200  # seconds, only so that the test ends
+
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class ViewCase(VerbCase):
+    def setUp(self):
+        super().setUp()
+        view_case.train(self.folder, self.store)
+
+    def view(self, *arguments):
+        return view_case.View(self.store, *arguments)
+
+
+class GuardTest(ViewCase):
+    """Who gets an answer, and what every answer says besides."""
+
+    def refused(self, answer, says, status=403):
+        self.assertEqual(answer[0], status, answer[2])
+        self.assertIn(says, answer[2].decode())
+        self.assertNotIn(str(self.store), answer[2].decode())
+        self.assert_guarded(answer[1])
+
+    def assert_guarded(self, headers):
+        self.assertEqual(headers["content-security-policy"], CSP)
+        self.assertEqual(headers["x-content-type-options"], "nosniff")
+        self.assertEqual(headers["referrer-policy"], "no-referrer")
+        self.assertEqual(headers["cache-control"], "no-store")
+        self.assertNotIn("access-control-allow-origin", headers)
+
+    def test_the_page_and_its_files(self):
+        with self.view() as view:
+            types = {"": "text/html", "app.js": "text/javascript", "style.css": "text/css"}
+            for name, content_type in types.items():
+                status, headers, body = view.request(f"/{view.token}/{name}")
+                self.assertEqual(status, 200)
+                self.assertEqual(headers["content-type"], content_type + "; charset=utf-8")
+                self.assertGreater(len(body), 500)
+                self.assert_guarded(headers)
+            page = view.request(f"/{view.token}/")[2].decode()
+            for forbidden in ("<style", "style=", "onclick", "http://", "https://"):
+                self.assertNotIn(forbidden, page)
+            self.assertEqual(page.count("<script"), page.count('<script type="module" src='))
+
+    def test_a_missing_or_wrong_token_gets_nothing(self):
+        with self.view() as view:
+            self.assertRegex(view.token, "^[0-9a-f]{32}$")
+            wrong = "0" * 32 if view.token[0] != "0" else "1" * 32
+            for path in (
+                "/",
+                "/api/runs",
+                "/app.js",
+                f"/{view.token}",
+                f"/{view.token}x/api/runs",
+                f"/{view.token[:-1]}/api/runs",
+                f"/{wrong}/api/runs",
+                f"/{view.token.upper()}/x" if view.token.upper() != view.token else "/",
+                f"//{view.token}/api/runs",
+                f"/x/../{view.token}/api/runs",
+                f"/?token={view.token}",
+            ):
+                self.refused(view.request(path), "the token in the URL is missing or wrong")
+
+    def test_every_view_has_a_token_of_its_own(self):
+        with self.view() as one, self.view() as other:
+            self.assertNotEqual(one.token, other.token)
+            self.assertNotEqual(one.port, other.port)
+            self.refused(other.request(f"/{one.token}/api/runs"), "token")
+
+    def test_another_host_or_origin_gets_nothing(self):
+        with self.view() as view:
+            path = view.api_path("runs")
+            for host in (
+                "evil.example",
+                f"evil.example:{view.port}",
+                "127.0.0.1",
+                f"127.0.0.1:{view.port + 1}",
+                f"127.0.0.1:{view.port}.evil.example",
+                "",
+            ):
+                self.refused(view.request(path, host=host), "answers only as 127.0.0.1")
+            ours = f"http://127.0.0.1:{view.port}"
+            for origin in (
+                "null",
+                "http://evil.example",
+                "http://127.0.0.1",
+                ours + "1",
+                "https" + ours[4:],
+            ):
+                answer = view.request(path, headers={"Origin": origin})
+                self.refused(answer, "a page of another origin gets no answer")
+            for site in ("cross-site", "same-site", "x"):
+                answer = view.request(path, headers={"Sec-Fetch-Site": site})
+                self.refused(answer, "a page of another site gets no answer")
+            for headers in ({}, {"Origin": ours}, {"Sec-Fetch-Site": "same-origin"}):
+                self.assertEqual(view.request(path, headers=headers)[0], 200)
+            self.assertEqual(view.request(path, host=f"localhost:{view.port}")[0], 200)
+
+    def test_only_a_link_may_lie_on_another_site(self):
+        with self.view() as view:
+            link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+            self.assertEqual(view.request(f"/{view.token}/", headers=link)[0], 200)
+            self.refused(view.request(view.api_path("runs"), headers=link), "another site")
+            self.refused(view.request(f"/{view.token}/app.js", headers=link), "another site")
+
+    def test_only_get_is_answered(self):
+        with self.view() as view:
+            for method in ("POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"):
+                body = None if method == "HEAD" else b"{}"
+                status, headers, _ = view.request(view.api_path("runs"), method, body=body)
+                self.assertIn(status, (400, 405, 413), method)
+                self.assert_guarded(headers)
+            self.assertEqual(view.request("/", "POST", body=b"{}")[0] // 100, 4)
+            self.assertEqual(view.ask("runs"), self.json("runs"))
+
+    def test_nonsense_does_not_end_it(self):
+        with self.view() as view:
+            for text in (b"\0\0\0\0", b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"x" * 100_000):
+                with socket.create_connection(("127.0.0.1", view.port)) as connection:
+                    try:
+                        connection.sendall(text)
+                        connection.shutdown(socket.SHUT_WR)
+                        connection.recv(1000)
+                    except ConnectionError:
+                        pass
+            self.assertEqual(view.ask("runs"), self.json("runs"))
+
+    def test_only_this_machine_reaches_it(self):
+        with self.view() as view:
+            sockets = pathlib.Path("/proc/net/tcp").read_text(encoding="ascii")
+            self.assertIn(f" 0100007F:{view.port:04X} 00000000:0000 0A ", sockets)  # it listens
+            self.assertNotIn(f" 00000000:{view.port:04X} ", sockets)
+            sockets = pathlib.Path("/proc/net/tcp6").read_text(encoding="ascii")
+            self.assertNotIn(f":{view.port:04X} 00000000000000000000000000000000:0000 0A", sockets)
+
+
+class LifeTest(ViewCase):
+    def test_signals_end_it_and_its_port_is_free(self):
+        with self.view() as view:
+            port = view.port
+            view.ask("runs")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.view("--port", port) as view:
+                self.assertEqual(view.port, port)
+                view.ask("runs")
+                view.process.send_signal(number)
+                self.assertEqual(view.process.wait(PATIENCE), 0)
+
+    def test_a_port_in_use_is_named(self):
+        with self.view() as view:
+            self.fails(
+                harness.FAILED, "view", "--port", view.port, says=f"port {view.port} of 127.0.0.1"
+            )
+        self.fails(harness.USAGE, "view", "--port", "65536", says="--port")
+        self.fails(harness.USAGE, "view", "--port", "x", says="--port")
+
+    def test_without_a_store_it_ends(self):
+        done = harness.varve(self.folder / "nowhere", "view", expect=harness.NO_STORE)
+        self.assertIn("nowhere", done.stderr)
+
+    def test_it_says_where_it_is(self):
+        process = subprocess.Popen(
+            [harness.program("varve"), "-s", str(self.store), "view"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.assertRegex(process.stdout.readline(), r"^http://127\.0\.0\.1:\d+/[0-9a-f]{32}/\n$")
+        self.assertIn("until Ctrl-C", process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual((process.communicate(timeout=PATIENCE), process.returncode), (("", ""), 0))
+
+    def test_open_gives_the_browser_no_secret_that_others_can_see(self):
+        """Arguments of a program are public. The fake browser keeps its own and the file that they name."""
+        tools = self.folder / "tools"
+        tools.mkdir()
+        seen = self.folder / "seen"
+        browser = tools / "xdg-open"
+        browser.write_text(
+            f'#!/bin/sh\n{{ echo "$@"; stat -c %a "$1"; cat "$1"; }} >{seen}.part\n'
+            f"mv {seen}.part {seen}\n",
+            encoding="utf-8",
+        )
+        browser.chmod(0o755)
+        environment = os.environ | {
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "XDG_RUNTIME_DIR": str(self.folder),
+        }
+        with view_case.View(self.store, "--open", env=environment) as view:
+            while not seen.exists():
+                self.assertIsNone(view.process.poll())
+            arguments, mode, page = seen.read_text(encoding="utf-8").split("\n", 2)
+            self.assertNotIn(view.token, arguments)
+            self.assertEqual(mode, "600")
+            self.assertIn(f"url={view.url}", page)
+            self.assertTrue(pathlib.Path(arguments).exists())
+        self.assertFalse(pathlib.Path(arguments).exists())
+
+    def test_it_writes_nothing_to_the_store(self):
+        def content():
+            paths = sorted(path for path in self.store.rglob("*") if path.is_file())
+            return [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in paths]
+
+        before = content()
+        with self.view() as view:
+            for what in ("runs", "stats", "health", "space", "sharing"):
+                view.ask(what)
+            view.ask("check", start=1)
+            view.ask("forget", keep_last=1)
+        self.assertEqual(content(), before)
+
+
+class NumbersTest(ViewCase):
+    """Each answer is compared with the command's."""
+
+    def setUp(self):
+        super().setUp()
+        self.shown = self.enterContext(self.view())
+
+    def test_runs_and_steps(self):
+        ask = self.shown.ask
+        self.assertEqual(ask("runs"), self.json("runs"))
+        for lane, run in zip(ask("lineage"), self.json("runs"), strict=True):
+            steps = self.json("steps", "--run", run["run"])
+            ends = {name: lane.pop(name) for name in ("first", "last", "tags")}
+            self.assertEqual(lane, run)
+            self.assertEqual(ends["first"]["step"], steps[0]["step"])
+            self.assertEqual(ends["last"], {key: steps[-1][key] for key in ("step", "created")})
+            tags = [{"tag": tag, "step": step["step"]} for step in steps for tag in step["tags"]]
+            self.assertEqual(ends["tags"], tags)
+        all_steps = self.json("steps")
+        self.assertEqual(ask("steps"), {"total": 6, "offset": 0, "rows": all_steps})
+        self.assertEqual(ask("steps", order="down")["rows"], all_steps[::-1])
+        newest = sorted(all_steps, key=lambda step: step["created"], reverse=True)
+        self.assertEqual(ask("steps", order="newest")["rows"], newest)
+        self.assertEqual(ask("steps", offset=4, limit=1)["rows"], all_steps[4:5])
+        self.assertEqual(ask("steps", offset=99)["rows"], [])
+        for arguments in (
+            {"run": "fine"},
+            {"sort": "loss"},
+            {"sort": "accuracy:max", "run": "main"},
+            {"last": 1},
+        ):
+            words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
+            self.assertEqual(ask("steps", **arguments)["rows"], self.json("steps", *words))
+
+    def test_near(self):
+        self.assertEqual(
+            self.shown.ask("near", step=20),
+            {"before": {"run": "main", "step": 10}, "after": {"run": "main", "step": 30}},
+        )
+        self.assertEqual(self.shown.ask("near", step="main@latest")["after"], None)
+        self.assertEqual(self.shown.ask("near", step="fine@20")["before"], None)
+
+    def test_curves_and_the_best(self):
+        curves = self.shown.ask("curves")
+        self.assertEqual((curves["metric"], curves["metrics"]), ("loss", ["loss", "accuracy"]))
+        for curve in curves["runs"]:
+            steps = self.json("steps", "--run", curve["run"])
+            values = [(step["step"], step["metrics"]["loss"]) for step in steps]
+            self.assertEqual([(p["first"], p["mean"]) for p in curve["points"]], values)
+            best = self.json("show", f"{curve['run']}@best:loss")["step"]
+            worst = self.json("show", f"{curve['run']}@best:loss:max")["step"]
+            self.assertEqual((curve["lowest"], curve["highest"]), (best, worst))
+        few = self.shown.ask("curves", metric="loss", points=2)["runs"][-1]
+        self.assertEqual(few["steps_a_point"], 2)
+        means = [point.pop("mean") for point in few["points"]]
+        self.assertEqual(
+            few["points"],
+            [
+                {"first": 10, "last": 20, "values": 2, "min": 2, "max": 4},
+                {"first": 30, "last": 40, "values": 2, "min": 1, "max": 4 / 3},
+            ],
+        )
+        self.assertEqual(means, [3, (1 + 4 / 3) / 2])
+
+    def test_space(self):
+        self.assertEqual(self.shown.ask("stats"), self.json("stats"))
+        space = self.shown.ask("space")
+        steps = sorted(self.json("steps"), key=lambda step: step["created"])
+        self.assertEqual((space["steps"], space["steps_a_bin"]), (len(steps), 1))
+        for bin_, step in zip(space["bins"], steps, strict=True):
+            for key in ("logical_bytes", "new_bytes", "stored_bytes"):
+                self.assertEqual(bin_[key], step[key])
+        groups = {group["name"]: group for group in self.shown.ask("sharing")["groups"]}
+        self.assertEqual(groups["model.frozen.weight"]["new_bytes"], 0)
+        self.assertGreater(groups["model.layers.0"]["new_bytes"], 0)
+
+    def test_forget(self):
+        told = self.json("forget", "--dry-run", "--keep-last", 1, "--keep-best", "loss:max:1")
+        shown = self.shown.ask("forget", keep_last=1, keep_best="loss:max:1")
+        decisions = told.pop("decisions")
+        self.assertEqual(shown.pop("num_dropped"), len(told.pop("dropped")))
+        self.assertEqual(
+            shown.pop("decisions"), {"total": len(decisions), "offset": 0, "rows": decisions}
+        )
+        self.assertEqual(shown, told)
+        self.assertEqual(len(self.json("steps")), 6)  # nothing was dropped
+        self.assertIn("no policy", self.shown.ask("forget", expect=400)["error"])
+        self.assertIn("--keep-last", self.shown.ask("forget", keep_last="x", expect=400)["error"])
+
+    def test_show_and_shards(self):
+        for step in ("latest", "main@10", "fine@20", "best:loss"):
+            self.assertEqual(self.shown.ask("show", step=step), self.json("show", step))
+        name = "model.embed.weight"
+        told = self.json("show", "latest", name)
+        shown = self.shown.ask("shards", step="latest", name=name)
+        self.assertEqual(shown, {"total": 1, "offset": 0, "rows": told})
+
+    def test_tensors(self):
+        told = self.json("ls", "latest", "--stored")
+        shown = self.shown.ask("tensors", step="latest")
+        self.assertEqual(shown["errors"], [])
+        self.assertEqual(shown["total"], len(told))
+        self.assertEqual(shown["logical_bytes"], sum(row["logical_bytes"] for row in told))
+        for row in shown["rows"]:
+            logged = [change["step"] for change in self.json("log", row["name"])]
+            self.assertEqual(row.pop("last_changed"), logged[-1], row["name"])
+            self.assertRegex(row.pop("digest"), "^[0-9a-f]{32}$")
+            self.assertEqual(row.pop("role"), "other")
+        self.assertEqual(shown["rows"], told)
+        for key, sort in (("stored_bytes", "stored"), ("logical_bytes", "bytes")):
+            rows = self.shown.ask("tensors", step="latest", sort=sort, order="down")["rows"]
+            sizes = [row[key] for row in rows]
+            self.assertEqual(sizes, sorted(sizes, reverse=True))
+        page = self.shown.ask("tensors", step="latest", glob="*.bias", offset=2, limit=3)
+        names = [row["name"] for row in self.json("ls", "latest", "*.bias")]
+        self.assertEqual([row["name"] for row in page["rows"]], names[2:5])
+        self.assertEqual(page["total"], len(names))
+
+    def test_last_change_of_every_step(self):
+        """Also where a step has what the step before the last had, and after a fork."""
+        rng = view_case.random.Random(3)
+        one, other = view_case.matrix(rng, 8, 8), view_case.matrix(rng, 8, 8)
+        for step, tensor in ((50, one), (60, other), (70, one), (80, one), (90, other)):
+            path = files.write(self.folder / "in", {"w": tensor, "same": one})
+            self.varve("import", path, "--step", step)
+        path = files.write(self.folder / "in", {"w": one, "same": one})
+        self.varve("import", path, "--step", 100, "--parent", 50)  # its bytes are those of step 70
+        path = files.write(self.folder / "in", {"w": one, "same": one})
+        self.varve("import", path, "--step", 110, "--parent", 60)  # equal to the step before it
+        for name in ("w", "same"):
+            changes = [change["step"] for change in self.json("log", name)]
+            for step in (50, 60, 70, 80, 90, 100, 110):
+                (row,) = self.shown.ask("tensors", step=step, glob=name)["rows"]
+                expected = max(change for change in changes if change <= step)
+                self.assertEqual(row["last_changed"], expected, (name, step, changes))
+
+    def test_tree(self):
+        tensors = self.json("ls", "latest")
+
+        def below(prefix):
+            found = [t for t in tensors if t["name"].startswith(prefix)]
+            return len(found), sum(t["logical_bytes"] for t in found)
+
+        tree = self.shown.ask("tree", step="latest")
+        self.assertEqual(tree["prefix"], "model.")
+        self.assertEqual((tree["tensors"], tree["bytes"]), below(""))
+        for box in tree["boxes"]:
+            self.assertEqual((box["tensors"], box["bytes"]), below(box["name"]))
+        sizes = [box["bytes"] for box in tree["boxes"]]
+        self.assertEqual(sizes, sorted(sizes, reverse=True))
+        leaves = self.shown.ask("tree", step="latest", prefix="model.layers.0.mlp.")["boxes"]
+        self.assertEqual([box["is_tensor"] for box in leaves], [True, True])
+
+    def test_tensor(self):
+        name = "model.layers.0.mlp.bias"
+        told = self.json("get", "latest", name, "--values", 5)
+        shown = self.shown.ask("tensor", step="latest", name=name, values=5)
+        self.assertEqual(shown["get"], told)
+        self.assertEqual((told["nan"], shown["look"]["infinite"]), (1, 0))
+        self.assertEqual(shown["look"]["zeros"], 31)
+        self.assertEqual(sum(shown["look"]["histogram"]["counts"]), 31)
+        self.assertEqual(shown["look"]["heat"]["cells"][:2], ["NaN", 0])
+        name = "model.embed.weight"
+        told = self.json("get", "latest", name, "--slice", "3:5,:", "--values", 64)
+        shown = self.shown.ask("tensor", step="latest", name=name, slice="3:5,:", values=64)
+        self.assertEqual(shown["get"], told)
+        norm = math.sqrt(sum(value * value for value in told["values"]))
+        self.assertAlmostEqual(shown["look"]["norm"], norm, places=9)
+        self.assertEqual(shown["look"]["heat"]["cells"], told["values"])
+        counts = shown["look"]["histogram"]["counts"]
+        low, high = told["min"], told["max"]
+        expected = [0] * len(counts)
+        for value in told["values"]:
+            expected[min(int((value - low) / (high - low) * len(counts)), len(counts) - 1)] += 1
+        self.assertEqual((sum(counts), len(counts)), (64, 64))
+        self.assertLessEqual(
+            sum(abs(a - b) for a, b in zip(counts, expected, strict=False)), 2
+        )  # rounding
+
+    def test_log(self):
+        name = "model.layers.1.mlp.weight"
+        told = self.json("log", name)
+        self.assertEqual(self.shown.ask("log", name=name)["rows"], told)
+        self.assertEqual(self.shown.ask("log", name=name, order="down")["rows"], told[::-1])
+        fine = self.json("log", "model.embed.weight", "--run", "fine")
+        self.assertEqual(self.shown.ask("log", name="model.embed.weight", run="fine")["rows"], fine)
+
+    def test_diff(self):
+        for before, after in (
+            ("main@30", "main@40"),
+            ("main@10", "fine@25"),
+            ("main@20", "fine@20"),
+        ):
+            told = self.json("diff", before, after, "--values")
+            shown = self.shown.ask("diff", before=before, after=after, values=1)
+            self.assertEqual(shown["values_of"], "all")
+            self.assertEqual(shown["rows"], told["changed"])
+            self.assertEqual(shown["num_unchanged"], len(told["unchanged"]))
+            self.assertEqual((shown["added"], shown["removed"]), (told["added"], told["removed"]))
+            plain = self.json("diff", before, after)
+            shown = self.shown.ask("diff", before=before, after=after, sort="bytes", order="down")
+            by_bytes = sorted(plain["changed"], key=lambda row: row["changed_bytes"], reverse=True)
+            sizes = [row["changed_bytes"] for row in shown["rows"]]
+            self.assertEqual(sizes, [row["changed_bytes"] for row in by_bytes])
+            self.assertEqual(shown["changed_bytes"], sum(sizes))
+
+    def test_layers_of_a_diff(self):
+        shown = self.shown.ask("diff", before=30, after=40, values=1)
+        layers = {layer["name"]: layer for layer in shown["layers"]}
+        frozen = layers["model.frozen.weight"]
+        self.assertEqual((frozen["changed_tensors"], frozen["changed_bytes"]), (0, 0))
+        self.assertEqual(frozen["largest_norm"], None)
+        self.assertEqual(layers["model.layers.0"]["new_nans"], 1)
+        rows = [row for row in shown["rows"] if row["name"].startswith("model.layers.1.")]
+        layer = layers["model.layers.1"]
+        self.assertEqual(layer["changed_tensors"], len(rows))
+        self.assertEqual(layer["changed_bytes"], sum(row["changed_bytes"] for row in rows))
+        norms = [row["values"]["relative_norm"] for row in rows]
+        self.assertEqual(layer["largest_norm"], max(norms))
+        total = sum(layer["bytes"] for layer in layers.values())
+        self.assertEqual(total, self.json("show", 40)["logical_bytes"])
+        norm_rows = self.shown.ask("diff", before=30, after=40, values=1, sort="norm", order="down")
+        norms = [float(row["values"]["relative_norm"]) for row in norm_rows["rows"]]
+        self.assertEqual(norms, sorted(norms, reverse=True))
+
+    def test_health_and_check(self):
+        self.assertEqual(self.shown.ask("check"), None)
+        done = self.shown.ask("check", start=1)
+        self.assertEqual(done["report"], self.json("check"))
+        self.assertEqual(self.shown.ask("check"), done)
+        self.assertEqual(self.shown.ask("health"), {"stats": self.json("stats")})
+        store = self.shown.ask("store")
+        self.assertEqual((store["path"], store["kind"]), (str(self.store), "store"))
+
+    def test_what_is_wrong_is_said(self):
+        for status, what, parameters, says in (
+            (404, "nothing", {}, 'nothing called "api/nothing"'),
+            (404, "show", {"step": 11}, "11"),
+            (404, "show", {"step": "none@1"}, "none"),
+            (400, "show", {"step": "a b"}, "a b"),
+            (400, "show", {}, '"step" is missing'),
+            (400, "runs", {"run": "x"}, 'no parameter "run"'),
+            (400, "show", {"step": ["1", "2"]}, '"step" is there twice'),
+            (400, "steps", {"limit": 1001}, "limit"),
+            (400, "steps", {"offset": -1}, "offset"),
+            (400, "tensors", {"step": 10, "sort": "x"}, "expected one of: name bytes"),
+            (404, "tensor", {"step": 10, "name": "x"}, "no tensor x"),
+            (400, "tensor", {"step": 10, "name": "model.embed.weight", "slice": "9:x"}, "9:x"),
+            (400, "curves", {"points": 0}, "points"),
+            (404, "log", {"name": "x"}, "no tensor x"),
+        ):
+            error = self.shown.ask(what, expect=status, **parameters)
+            self.assertIn(says, error["error"], what)
+
+
+class LimitsTest(VerbCase):
+    def test_a_large_tensor_is_looked_at_in_part(self):
+        rng = view_case.random.Random(1)
+        big = files.random_tensor(rng, "BF16", [3000, 3000])  # 18 MB
+        self.save(1, tensors={"big": big, "w": files.random_tensor(rng, "F32", [100])})
+        big = files.random_tensor(rng, "BF16", [3000, 3000])
+        self.save(2, tensors={"big": big, "w": files.random_tensor(rng, "F32", [100])})
+        with view_case.View(self.store) as view:
+            whole = view.ask("tensor", step=1, name="big")
+            self.assertNotIn("get", whole)
+            self.assertEqual(whole["too_large"], 18_000_000)
+            part = view.ask("tensor", step=1, name="big", slice=whole["first_slice"])
+            told = self.json("get", 1, "big", "--slice", whole["first_slice"])
+            self.assertEqual(part["get"], told)
+            self.assertLessEqual(told["logical_bytes"], whole["max_bytes"])
+            self.assertGreater(told["logical_bytes"], whole["max_bytes"] // 2)
+            diff = view.ask("diff", before=1, after=2, values=1)
+            self.assertEqual(diff["values_of"], "none")
+            self.assertNotIn("values", diff["rows"][0])
+            small = view.ask("diff", before=1, after=2, values=1, glob="w")
+            self.assertEqual(small["rows"], self.json("diff", 1, 2, "w", "--values")["changed"])
+            error = view.ask("diff", expect=400, before=1, after=2, values=1, sort="norm")["error"]
+            self.assertIn("sort=norm", error)
+
+    def test_many_rows_come_in_pages(self):
+        rng = view_case.random.Random(2)
+        tensors = {f"t{i:04}": files.random_tensor(rng, "F32", [2]) for i in range(1500)}
+        self.save(1, tensors=tensors)
+        with view_case.View(self.store) as view:
+            rows = []
+            while True:
+                page = view.ask("tensors", step=1, offset=len(rows), limit=1000)
+                rows += page["rows"]
+                if len(rows) == page["total"]:
+                    break
+            self.assertEqual([row["name"] for row in rows], sorted(tensors))
+            boxes = view.ask("tree", step=1)["boxes"]
+            self.assertEqual(len(boxes), 60)
+            self.assertEqual(sum(box["tensors"] for box in boxes), 1500)
+
+    def test_values_of_one_page_alone(self):
+        rng = view_case.random.Random(4)
+        for step in (1, 2):
+            tensors = {f"t{i}": files.random_tensor(rng, "F32", [1_000_000]) for i in range(3)}
+            self.save(step, tensors=tensors)
+        with view_case.View(self.store) as view:
+            page = view.ask("diff", before=1, after=2, values=1, offset=1, limit=1)
+            self.assertEqual((page["values_of"], page["total"]), ("rows", 3))
+            self.assertEqual(page["rows"], self.json("diff", 1, 2, "t1", "--values")["changed"])
+            self.assertNotIn("largest_norm", page["layers"][0])
+
+
+class OtherStoresTest(VerbCase):
+    def test_a_group(self):
+        harness.run("group_worker", "save", self.store, 2, 6)
+        with view_case.View(self.store) as view:
+            self.assertEqual(view.ask("store")["kind"], "group")
+            self.assertEqual(view.ask("show", step="latest"), self.json("show", "latest"))
+            told = self.json("ls", "latest", "--stored")
+            rows = view.ask("tensors", step="latest")["rows"]
+            for row in rows:
+                logged = [change["step"] for change in self.json("log", row["name"])]
+                self.assertEqual(row.pop("last_changed"), logged[-1], row["name"])
+                del row["role"], row["digest"]
+            self.assertEqual(rows, told)
+            name = next(tensor["name"] for tensor in told if tensor["shards"] == 2)
+            shards = view.ask("shards", step="latest", name=name)["rows"]
+            self.assertEqual(shards, self.json("show", "latest", name))
+            ranks = view.ask("ranks", step="latest")
+            self.assertEqual((ranks["has_ranks"], ranks["total"]), (True, 2))
+            held = {0: 0, 1: 0}
+            for tensor in told:
+                for shard in self.json("show", "latest", tensor["name"]):
+                    held[shard["rank"]] += shard["logical_bytes"]
+            self.assertEqual({row["rank"]: row["bytes"] for row in ranks["rows"]}, held)
+            group = view.ask("health")["group"]
+            self.assertEqual((group["ranks"], group["members"]), (2, 2))
+            unfinished = self.json("show", "latest")["unfinished"]
+            self.assertEqual(group["open_saves"], unfinished)
+            self.assertGreater(len(unfinished), 0)
+
+    def test_a_remote_store(self):
+        view_case.train(self.folder, self.store, steps=(10, 20))
+        url = f"file://{self.folder / 'remote'}"
+        self.varve("push", url)
+        with view_case.View(url) as view:
+            self.assertEqual(view.ask("store")["kind"], "remote")
+            self.assertEqual(view.ask("steps")["rows"], harness.varve_json(url, "steps"))
+            name = "model.embed.weight"
+            told = harness.varve_json(url, "get", "latest", name)
+            self.assertEqual(view.ask("tensor", step="latest", name=name)["get"], told)
+            self.assertEqual([row["snapshot"] for row in view.ask("health")["snapshots"]], [1])
+            self.save(99)
+            self.varve("push", url)
+            while view.ask("store")["snapshot"] != "2":
+                pass  # it looks for new ones every two seconds
+            self.assertEqual(view.ask("show", step=99), harness.varve_json(url, "show", 99))
+
+    def test_names_of_a_hostile_store(self):
+        view_case.hostile_store(self.folder, self.store)
+        with view_case.View(self.store) as view:
+            run = "<b>run</b>"
+            names = [row["name"] for row in view.ask("tensors", step=f"{run}@2")["rows"]]
+            self.assertEqual(sorted(names), sorted(view_case.HOSTILE))
+            for name in view_case.HOSTILE:
+                told = self.json("get", f"{run}@2", name)
+                self.assertEqual(view.ask("tensor", step=f"{run}@2", name=name)["get"], told)
+            self.assertIn("__proto__", view.ask("curves")["metrics"])
+            changed = view.ask(
+                "diff", before=f"{run}@1", after=f"{run}@2", name=view_case.HOSTILE[0]
+            )
+            self.assertEqual([row["name"] for row in changed["rows"]], view_case.HOSTILE[:1])
+
+    def test_an_empty_store(self):
+        self.varve("init")
+        with view_case.View(self.store) as view:
+            self.assertEqual(view.ask("runs"), self.json("runs"))
+            self.assertEqual(view.ask("steps")["rows"], [])
+            self.assertEqual(view.ask("curves")["runs"], [])
+            self.assertEqual(view.ask("space")["bins"], [])
+            self.assertEqual(view.ask("stats"), self.json("stats"))
+
+
+class LiveWriterTest(VerbCase):
+    def test_a_new_step_is_seen_at_once(self):
+        with harness.StoreTool(self.store) as writer:
+            writer.must("save 1 1")
+            with view_case.View(self.store) as view:
+                for step in range(2, 40):
+                    writer.must(f"save {step} {step}")
+                    steps = view.ask("steps", limit=1000)
+                    self.assertEqual([row["step"] for row in steps["rows"]], [*range(1, step + 1)])
+                    shown = view.ask("show", step="latest")
+                    self.assertEqual(shown["step"], step)
+                    total = view.ask("tensors", step="latest", limit=0)["logical_bytes"]
+                    self.assertEqual(total, shown["logical_bytes"])
+                    if step % 5 == 0:
+                        writer.must(f"drop {step}")
+                        self.assertEqual(
+                            view.ask("show", step=step, expect=404)["code"], "not found"
+                        )
+                        writer.must(f"save {step} {step + 100}")
+                        told = view.ask("show", step=step)
+                        total = view.ask("tensors", step=step, limit=0)["logical_bytes"]
+                        self.assertEqual(total, told["logical_bytes"])
+                told, shown = self.json("stats"), view.ask("stats")
+                for of_files in ("disk_bytes", "files"):  # the writer tidies up meanwhile
+                    del told[of_files], shown[of_files]
+                self.assertEqual(shown, told)
+
+
+if __name__ == "__main__":
+    unittest.main()
