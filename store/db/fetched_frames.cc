@@ -12,13 +12,13 @@ namespace varve::internal {
 
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxFetchedBytes = uint64_t{64} << 20;
 
 }  // namespace
 
 FetchedFrames::FetchedFrames(const Database& database, std::vector<ChunkAddress> addresses) {
   uint64_t bytes = 0;
-  while (!addresses.empty() && bytes < kMaxBytes) {
+  while (!addresses.empty() && bytes < kMaxFetchedBytes) {
     std::ranges::sort(addresses);
     addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
     auto found = database.GetFrames(addresses);
