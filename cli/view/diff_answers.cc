@@ -12,6 +12,8 @@
 #include "cli/json.h"
 #include "cli/sharing.h"
 #include "cli/view/answers.h"
+#include "cli/view/chosen_tensors.h"
+#include "store/ops/history.h"
 
 namespace varve::internal::cli {
 namespace {
@@ -45,6 +47,12 @@ using BytesByName = std::map<std::string, uint64_t, std::less<>>;
 
 Result<BytesByName> BytesOf(const Ask& ask, const Comparison& comparison) {
   BytesByName bytes;
+  if (!comparison.name.empty()) {
+    const ChosenTensors one(*ShardedReader::Of(*comparison.after.reader), {comparison.name});
+    VARVE_ASSIGN_OR_RETURN(const auto shards, one.FindStored());
+    for (const StoredShard& shard : shards) bytes[shard.name] += shard.record.LogicalBytes();
+    return bytes;
+  }
   VARVE_ASSIGN_OR_RETURN(const auto listing, TensorsOf(ask, comparison.after));
   for (const LsEntry& entry : listing->entries) {
     if (comparison.Includes(entry.name)) bytes.emplace(entry.name, entry.logical_bytes);
@@ -52,8 +60,8 @@ Result<BytesByName> BytesOf(const Ask& ask, const Comparison& comparison) {
   return bytes;
 }
 
-std::set<std::string, std::less<>> NamesOf(std::span<const TensorDiff> tensors) {
-  std::set<std::string, std::less<>> names;
+NameSet NamesOf(std::span<const TensorDiff> tensors) {
+  NameSet names;
   for (const TensorDiff& tensor : tensors) names.insert(tensor.name);
   return names;
 }
@@ -69,16 +77,33 @@ bool MayDecode(const BytesByName& bytes, std::span<const TensorDiff> tensors) {
   return true;
 }
 
+Result<CheckpointDiff> DiffNames(const Comparison& comparison, const NameSet& names, bool values) {
+  return DiffCheckpoints(ChosenTensors(*ShardedReader::Of(*comparison.before.reader), names),
+                         ChosenTensors(*ShardedReader::Of(*comparison.after.reader), names),
+                         {.values = values});
+}
+
 // Compares the values of tensors that differ.
-Result<std::vector<TensorDiff>> WithValues(const Ask& ask, const Comparison& comparison,
+Result<std::vector<TensorDiff>> WithValues(const Comparison& comparison,
                                            std::span<const TensorDiff> tensors) {
-  const auto names = NamesOf(tensors);
-  DiffOptions options;
-  options.include = [&names](std::string_view name) { return names.contains(name); };
-  options.values = true;
-  VARVE_ASSIGN_OR_RETURN(CheckpointDiff diff,
-                         ask.store.Diff(comparison.before.id, comparison.after.id, options));
+  VARVE_ASSIGN_OR_RETURN(CheckpointDiff diff, DiffNames(comparison, NamesOf(tensors), true));
   return std::move(diff.changed);
+}
+
+// One tensor costs little. All of them are compared once.
+Result<std::shared_ptr<const CheckpointDiff>> DiffWithoutValues(const Ask& ask,
+                                                                const Comparison& comparison) {
+  if (!comparison.name.empty()) {
+    VARVE_ASSIGN_OR_RETURN(CheckpointDiff diff, DiffNames(comparison, {comparison.name}, false));
+    if (diff.added.empty() && diff.removed.empty() && diff.changed.empty() &&
+        diff.unchanged.empty()) {
+      return Status::NotFound("tensor \"" + comparison.name + "\" is in neither of the steps");
+    }
+    return std::make_shared<const CheckpointDiff>(std::move(diff));
+  }
+  return ask.caches.diffs.Get(comparison.StepsKey(), [&] {
+    return ask.store.Diff(comparison.before.id, comparison.after.id);
+  });
 }
 
 // A group of tensors with a common start of their names.
@@ -164,9 +189,7 @@ ordered_json LayersOf(const BytesByName& bytes, const ComparedSteps& compared) {
 
 Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
   const auto included = [&comparison](const auto& name) { return comparison.Includes(name); };
-  VARVE_ASSIGN_OR_RETURN(const auto diff, ask.caches.diffs.Get(comparison.StepsKey(), [&] {
-    return ask.store.Diff(comparison.before.id, comparison.after.id);
-  }));
+  VARVE_ASSIGN_OR_RETURN(const auto diff, DiffWithoutValues(ask, comparison));
   VARVE_ASSIGN_OR_RETURN(const BytesByName bytes, BytesOf(ask, comparison));
   ComparedSteps compared;
   std::ranges::copy_if(diff->added, std::back_inserter(compared.added), included);
@@ -176,10 +199,10 @@ Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
   compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff->unchanged, included));
   for (const TensorDiff& tensor : compared.changed) compared.changed_bytes += tensor.changed_bytes;
   if (comparison.values && MayDecode(bytes, compared.changed)) {
-    VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(ask, comparison, compared.changed));
+    VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(comparison, compared.changed));
     compared.has_values = true;
   }
-  compared.layers = LayersOf(bytes, compared);
+  compared.layers = comparison.name.empty() ? LayersOf(bytes, compared) : ordered_json::array();
   return compared;
 }
 
@@ -218,7 +241,7 @@ Result<bool> AddValues(const Ask& ask, const Comparison& comparison,
                        std::vector<TensorDiff>* rows) {
   VARVE_ASSIGN_OR_RETURN(const BytesByName bytes, BytesOf(ask, comparison));
   if (!MayDecode(bytes, *rows)) return false;
-  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorDiff> valued, WithValues(ask, comparison, *rows));
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorDiff> valued, WithValues(comparison, *rows));
   for (TensorDiff& row : *rows) {
     const auto same = std::ranges::find_if(valued, [&row](const TensorDiff& other) {
       return other.name == row.name && other.shard == row.shard;

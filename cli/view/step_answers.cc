@@ -2,7 +2,7 @@
 //
 // Answers about one step: its tensors as a table and as a tree, and who holds them.
 #include <algorithm>
-#include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/glob.h"
@@ -115,30 +115,54 @@ struct Node {
   uint64_t num_tensors = 0;
   uint64_t bytes = 0;
   const LsEntry* tensor = nullptr;  // if it is one
+  TensorRole role = TensorRole::kOther;
+  bool is_mixed = false;  // of several roles
 };
 using Nodes = std::map<std::string, Node>;
 
-// What lies below a prefix, one step down.
+// What lies below a prefix, one level down. Entries are ordered by name.
 Nodes ChildrenOf(const Listing& listing, const std::string& prefix) {
   Nodes nodes;
-  for (const LsEntry& entry : listing.entries) {
-    if (!entry.name.starts_with(prefix)) continue;
-    const std::string child(ChildOf(entry.name, prefix.size()));
+  auto entry = std::ranges::lower_bound(listing.entries, prefix, {}, &LsEntry::name);
+  for (; entry != listing.entries.end() && entry->name.starts_with(prefix); ++entry) {
+    const std::string child(ChildOf(entry->name, prefix.size()));
     Node& node = nodes[child];
+    if (node.num_tensors > 0 && node.role != entry->role) node.is_mixed = true;
+    node.role = entry->role;
     ++node.num_tensors;
-    node.bytes += entry.logical_bytes;
-    if (child == entry.name) node.tensor = &entry;
+    node.bytes += entry->logical_bytes;
+    if (child == entry->name) node.tensor = &*entry;
   }
   return nodes;
 }
 
+// Opens the largest groups, as long as all boxes can be told apart.
+void OpenGroups(const Listing& listing, Nodes* nodes) {
+  std::set<std::string> too_many;
+  while (nodes->size() < kMaxNodes) {
+    auto largest = nodes->end();
+    for (auto node = nodes->begin(); node != nodes->end(); ++node) {
+      if (node->second.tensor != nullptr || too_many.contains(node->first)) continue;
+      if (largest == nodes->end() || largest->second.bytes < node->second.bytes) largest = node;
+    }
+    if (largest == nodes->end()) return;
+    const std::string name = largest->first;
+    Nodes children = ChildrenOf(listing, name);
+    if (nodes->size() - 1 + children.size() > kMaxNodes) {
+      too_many.insert(name);
+    } else {
+      nodes->erase(largest);
+      nodes->merge(children);
+    }
+  }
+}
+
 ordered_json ToObject(const std::string& name, const Node& node) {
-  ordered_json object = {{"name", name},
-                         {"tensors", node.num_tensors},
-                         {"bytes", node.bytes},
-                         {"is_tensor", node.tensor != nullptr}};
-  if (node.tensor != nullptr) object["role"] = TensorRoleName(node.tensor->role);
-  return object;
+  return {{"name", name},
+          {"tensors", node.num_tensors},
+          {"bytes", node.bytes},
+          {"is_tensor", node.tensor != nullptr},
+          {"role", node.is_mixed ? ordered_json() : ordered_json(TensorRoleName(node.role))}};
 }
 
 // The largest boxes, and one for all the others.
@@ -148,7 +172,7 @@ ordered_json ToBoxes(const Nodes& nodes) {
   std::ranges::stable_sort(sorted,
                            [](auto* a, auto* b) { return a->second.bytes > b->second.bytes; });
   auto boxes = ordered_json::array();
-  Node others;
+  Node others{.is_mixed = true};
   for (size_t i = 0; i < sorted.size(); ++i) {
     if (i < kMaxNodes - 1 || sorted.size() == kMaxNodes) {
       boxes.push_back(ToObject(sorted[i]->first, sorted[i]->second));
@@ -234,6 +258,7 @@ Answer AnswerTree(const Ask& ask) {
     prefix = nodes.begin()->first;
     nodes = ChildrenOf(*listing, prefix);
   }
+  OpenGroups(*listing, &nodes);
   Node all;
   for (const auto& [name, node] : nodes) {
     all.num_tensors += node.num_tensors;

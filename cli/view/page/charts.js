@@ -2,9 +2,11 @@
 // Plots as SVG, so that each can be saved as it is seen.
 
 import { download, fileName, h, newId, s } from "./dom.js";
-import { number, printable, shortened } from "./format.js";
+import { bytes, number, printable, shortened } from "./format.js";
 
 const WIDTH = 760;
+// Of plots of which two stand side by side.
+const NARROW = 500;
 // The looks of lines differ in color, in dashes and in marks.
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 4 1 4"];
 export const NUM_LOOKS = 6;
@@ -88,23 +90,43 @@ function ticks(low, high, wanted) {
   return result;
 }
 
-function logTicks(low, high) {
-  const first = Math.floor(Math.log10(low));
-  const last = Math.ceil(Math.log10(high));
+// Powers of ten, or of two for bytes. Neighbours of those that are left out lie beyond both ends.
+function logTicks(low, high, base) {
+  const power = (value) => Math.log(value) / Math.log(base);
+  const first = Math.floor(power(low) + 1e-9);
+  const last = Math.ceil(power(high) - 1e-9);
   const every = Math.max(1, Math.ceil((last - first) / 6));
   const result = [];
-  for (let i = first; i <= last; i += every) result.push(10 ** i);
+  for (let i = first; i < last + every; i += every) result.push(base ** i);
   return result;
 }
 
-function axisOf(values, log) {
+// Round numbers of bytes are multiples of a power of two.
+function byteTicks(high) {
+  const unit = 2 ** Math.max(0, Math.ceil(Math.log2(high / 5)));
+  const result = [];
+  for (let value = 0; value < high + unit; value += unit) result.push(value);
+  return result;
+}
+
+function axisOf(values, log, isBytes) {
   const usable = values.filter((value) => Number.isFinite(value) && (!log || value > 0));
-  let low = Math.min(...usable);
-  let high = Math.max(...usable);
+  let low = usable.reduce((least, value) => Math.min(least, value), Infinity);
+  let high = usable.reduce((most, value) => Math.max(most, value), -Infinity);
   if (usable.length === 0) [low, high] = log ? [1, 10] : [0, 1];
   if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
-  const marks = log ? logTicks(low, high) : ticks(low, high, 5);
-  if (log) [low, high] = [Math.min(low, marks[0]), Math.max(high, marks.at(-1))];
+  let marks;
+  if (log) {
+    marks = logTicks(low, high, isBytes ? 2 : 10);
+  } else if (isBytes) {
+    marks = byteTicks(high);
+  } else {
+    // A little room, so that nothing lies on the frame.
+    const room = (high - low) * 0.05;
+    [low, high] = [low - room, high + room];
+    marks = ticks(low, high, 5);
+  }
+  if (log || isBytes) [low, high] = [marks[0], marks.at(-1)];
   const scale = log ? Math.log10 : (value) => value;
   const place = (value) => (scale(value) - scale(low)) / (scale(high) - scale(low));
   return { low, high, marks, place };
@@ -162,10 +184,11 @@ function legendOf(series) {
  * Lines. Each of `series` is {name, points: [{x, y, low, high, title}], best: {x, y, title}}. A band
  * lies between low and high.
  */
-export function lineChart(title, { series, xTitle, yTitle, log, yText = number, xText = number, note }) {
+export function lineChart(title, { series, xTitle, yTitle, log, isBytes, xText = number, note }) {
   const [height, left, right, top, bottom] = [300, 78, 16, 14, 44];
   const all = series.flatMap((one) => one.points);
-  const y = axisOf(all.flatMap((point) => [point.y, point.low ?? point.y, point.high ?? point.y]), log);
+  const yText = isBytes ? bytes : number;
+  const y = axisOf(all.flatMap((point) => [point.y, point.low ?? point.y, point.high ?? point.y]), log, isBytes);
   const x = axisOf(all.map((point) => point.x), false);
   if (all.length > 0) {
     x.low = Math.min(...all.map((point) => point.x));
@@ -184,7 +207,8 @@ export function lineChart(title, { series, xTitle, yTitle, log, yText = number, 
     );
   }
   for (const value of x.marks) {
-    svg.append(text(px(value), height - bottom + 18, xText(value), { "text-anchor": "middle" }));
+    const anchor = px(value) > WIDTH - 50 ? "end" : "middle"; // it must not be cut off
+    svg.append(text(Math.min(px(value), WIDTH - 2), height - bottom + 18, xText(value), { "text-anchor": anchor }));
   }
   svg.append(
     s("line", { x1: left, x2: WIDTH - right, y1: height - bottom, y2: height - bottom, class: "axis" }),
@@ -255,21 +279,21 @@ function follow(svg, series, px, py, drawable) {
 
 /** Pairs of bars. Each of `rows` is {name, whole, part, text}, where the part is within the whole. */
 export function barChart(title, { rows, wholeName, partName, note, href }) {
-  const [line, left, right] = [26, 210, 150];
+  const [line, left, right] = [26, 210, 210];
   const height = Math.max(1, rows.length) * line + 8;
-  const most = Math.max(...rows.map((row) => row.whole), 1);
+  const most = Math.max(...rows.map((row) => Math.max(row.whole, row.part)), 1);
   const svg = canvas(height, title, { interactive: Boolean(href) });
   rows.forEach((row, i) => {
     const y = 6 + i * line;
     const scale = (value) => (value / most) * (WIDTH - left - right);
-    const label = text(left - 8, y + 13, shortened(row.name, 32), { "text-anchor": "end" });
+    const label = text(left - 8, y + 13, shortened(printable(row.name), 32), { "text-anchor": "end" });
     svg.append(
       href ? s("a", { href: href(row), "aria-label": printable(row.name) }, label) : label,
       s("rect", { x: left, y, width: Math.max(scale(row.whole), 1), height: 17, class: "bar whole" },
         s("title", {}, `${wholeName}: ${printable(row.text)}`)),
       s("rect", { x: left, y: y + 4, width: scale(row.part), height: 9, class: "bar part" },
         s("title", {}, `${partName}: ${printable(row.text)}`)),
-      text(left + scale(row.whole) + 6, y + 13, row.text),
+      text(left + scale(Math.max(row.whole, row.part)) + 6, y + 13, row.text),
     );
   });
   const legend = h(
@@ -285,13 +309,13 @@ export function barChart(title, { rows, wholeName, partName, note, href }) {
 /** How often values lie in each bin. */
 export function histogram(title, { low, high, counts, note }) {
   const [height, left, right, top, bottom] = [240, 78, 16, 14, 44];
-  const svg = canvas(height, title);
+  const svg = canvas(height, title, { width: NARROW });
   const most = Math.max(...counts, 1);
-  const width = (WIDTH - left - right) / Math.max(counts.length, 1);
+  const width = (NARROW - left - right) / Math.max(counts.length, 1);
   const py = (value) => height - bottom - (value / most) * (height - top - bottom);
   for (const value of ticks(0, most, 4)) {
     svg.append(
-      s("line", { x1: left, x2: WIDTH - right, y1: py(value), y2: py(value), class: "grid" }),
+      s("line", { x1: left, x2: NARROW - right, y1: py(value), y2: py(value), class: "grid" }),
       text(left - 8, py(value) + 4, number(value), { "text-anchor": "end" }),
     );
   }
@@ -305,12 +329,12 @@ export function histogram(title, { low, high, counts, note }) {
     );
   });
   for (const [share, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
-    svg.append(text(left + share * (WIDTH - left - right), height - bottom + 18,
+    svg.append(text(left + share * (NARROW - left - right), height - bottom + 18,
       number(low + share * (high - low)), { "text-anchor": anchor }));
   }
   svg.append(
-    s("line", { x1: left, x2: WIDTH - right, y1: height - bottom, y2: height - bottom, class: "axis" }),
-    text((left + WIDTH - right) / 2, height - 6, "value", { "text-anchor": "middle" }),
+    s("line", { x1: left, x2: NARROW - right, y1: height - bottom, y2: height - bottom, class: "axis" }),
+    text((left + NARROW - right) / 2, height - 6, "value", { "text-anchor": "middle" }),
     text(14, (height - bottom + top) / 2, "elements",
       { "text-anchor": "middle", transform: `rotate(-90 14 ${(height - bottom + top) / 2})` }),
   );
@@ -330,10 +354,10 @@ function shade(value) {
 export function heatMap(title, { rows, columns, cells, note }) {
   const values = cells.filter((value) => typeof value === "number");
   const most = values.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
-  const size = Math.max(4, Math.min(18, Math.floor(WIDTH / columns)));
+  const size = Math.max(4, Math.min(18, Math.floor(NARROW / columns)));
   const tall = rows === 1 ? 32 : size;
   const height = rows * tall + 44;
-  const svg = canvas(height, title);
+  const svg = canvas(height, title, { width: Math.max(columns * size, NARROW) });
   for (let row = 0; row < rows; row += 1) {
     for (let column = 0; column < columns; column += 1) {
       const value = cells[row * columns + column];
@@ -418,7 +442,7 @@ export function treemap(title, { boxes, note, legend }) {
     const letters = Math.floor((place.width - 10) / 7);
     const parts = [rect];
     if (letters >= 3 && place.height > 18) {
-      parts.push(text(place.x + 6, place.y + 15, shortened(box.name, letters), { class: "in-box" }));
+      parts.push(text(place.x + 6, place.y + 15, shortened(printable(box.name), letters), { class: "in-box" }));
       if (place.height > 36 && box.detail) {
         parts.push(text(place.x + 6, place.y + 31, shortened(box.detail, letters), { class: "in-box small" }));
       }
@@ -456,7 +480,7 @@ export function lineage(title, { runs, href, note }) {
     svg.append(
       s("line", { x1: px(run.first.step), x2: px(run.last.step), y1: y, y2: y, class: `lane look${i % NUM_LOOKS}` }),
       s("a", { href: href(run.run, run.last.step), "aria-label": printable(`${run.run}, ${run.steps} steps, the newest is ${run.last.step}`) },
-        text(left - 12, y + 4, shortened(run.run, 20), { "text-anchor": "end" })),
+        text(left - 12, y + 4, shortened(printable(run.run), 20), { "text-anchor": "end" })),
     );
     const ends = run.first.step === run.last.step ? [run.first] : [run.first, run.last];
     for (const end of ends) svg.append(mark(px(end.step), y, i, `${run.run}@${end.step}`));
@@ -471,7 +495,7 @@ function labels(svg, run, y, px) {
   for (const { tag, step } of run.tags) {
     const x = px(step);
     svg.append(s("line", { x1: x, x2: x, y1: y - 7, y2: y + 7, class: "tag" }, s("title", {}, printable(`${tag}: step ${step}`))));
-    const short = shortened(tag, 14);
+    const short = shortened(printable(tag), 14);
     if (x < free) continue;
     svg.append(text(x + 3, y - 8, short, { class: "small" }));
     free = x + 8 + short.length * 6.5;

@@ -18,6 +18,8 @@ export async function showRuns({ get, change }) {
     ask("curves", { metric: get("metric") }),
   ]);
   if (runs.every((run) => !run.first)) return empty();
+  // A run stands below the one that it was forked from.
+  runs.sort((a, b) => (String(a.first?.created) < String(b.first?.created) ? -1 : 1));
   return [
     lineage("Lineage of runs", {
       runs: runs.slice(0, MAX_RUNS),

@@ -36,7 +36,7 @@ function stepsChart(space) {
     log: true,
     xTitle: "step, in the order in which they were saved",
     yTitle: "bytes of a step",
-    yText: bytes,
+    isBytes: true,
     xText: (i) => space.bins[i]?.first ?? "",
     note:
       "logical: the bytes of a checkpoint as the trainer sees them. new: chunks that the store did not have. " +
@@ -157,7 +157,7 @@ async function forgetResult(run, rules) {
     facts([
       ["would drop", `${count(whole.num_dropped)} of ${count(whole.decisions.total)} steps`],
       ["would come back at once", bytes(whole.freed_bytes)],
-      ["would come back later", `${bytes(whole.pending_bytes)}, with later drops or by reclaim --all`],
+      ["would come back later", `${bytes(whole.pending_bytes)}, by later drops or by reclaim --all`],
     ]),
     (whole.warnings ?? []).map((warning) => h("p", { class: "error" }, warning)),
     h("p", {}, "To do it: ", h("code", {}, `varve forget --run ${shellWord(run)} ${words.join(" ")}`)),

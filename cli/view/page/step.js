@@ -3,7 +3,7 @@
 
 import { ask } from "./api.js";
 import { link } from "./app.js";
-import { barChart, treemap } from "./charts.js";
+import { barChart, figure, treemap } from "./charts.js";
 import { h, s } from "./dom.js";
 import { bytes, count, metrics, number, printable, shape, share, stepName, time } from "./format.js";
 import { empty, field, form, later, newestStep, section, stepLink, tensorLink } from "./parts.js";
@@ -56,7 +56,7 @@ function about(shown) {
       ["tensors", count(shown.tensors)],
       ["logical", bytes(shown.logical_bytes)],
       ["new", `${bytes(shown.new_bytes)} (${share(shown.new_bytes, shown.logical_bytes)})`],
-      ["stored", `${bytes(shown.stored_bytes)} (${share(shown.stored_bytes, shown.new_bytes)} of new)`],
+      ["stored", bytes(shown.stored_bytes) + (Number(shown.new_bytes) > 0 ? ` (${share(shown.stored_bytes, shown.new_bytes)} of new)` : "")],
       ["metrics", metrics(shown.metrics)],
       ["tags", shown.tags.join(" ")],
       ["items", shown.items.join(" ")],
@@ -73,13 +73,13 @@ async function boxes(step, prefix) {
     "Tensors by bytes",
     crumbs(step, tree.prefix),
     treemap(title, {
-      legend: h("ul", { class: "legend" }, [...ROLES.map((role) => [role, role]), ["group", "several tensors"]].map(([look, name]) =>
+      legend: h("ul", { class: "legend" }, [...ROLES.map((role) => [role, role]), ["mixed", "several roles"]].map(([look, name]) =>
         h("li", {}, s("svg", { width: 14, height: 12, "aria-hidden": "true" }, s("rect", { width: 14, height: 12, class: `box ${look}` })), ` ${name}`))),
       boxes: tree.boxes.map((box) => ({
         name: box.name ? box.name.slice(tree.prefix.length) : `${box.boxes} others`,
         value: Number(box.bytes),
         detail: bytes(box.bytes),
-        look: box.is_tensor ? box.role : "group",
+        look: box.role ?? "mixed",
         title: `${box.name || `${box.boxes} others`}: ${bytes(box.bytes)}${box.is_tensor ? "" : `, ${count(box.tensors)} tensors`}`,
         href: !box.name ? null : box.is_tensor ? link("tensor", { step, name: box.name }) : link("step", { step, prefix: box.name }),
       })),
@@ -198,8 +198,10 @@ function topologyDrawing(step, topology, held) {
       s("text", { x: x + 6, y: y + 32, class: "small" }, kinds.map((kind) => `${kind} ${place[kind]}`).join(" ")),
     );
   }
-  return h("figure", {}, h("figcaption", {}, "Which rank is where"), svg,
-    Number(topology.world_size) > world && h("p", { class: "note" }, `The first ${world} of ${count(topology.world_size)} ranks.`));
+  const isCut = Number(topology.world_size) > world;
+  return figure("Which rank is where", svg, {
+    note: isCut ? `The first ${world} of ${count(topology.world_size)} ranks.` : null,
+  });
 }
 
 function state(shown) {

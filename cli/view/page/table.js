@@ -81,7 +81,10 @@ function csvButtons(options) {
 
 function pager(options) {
   const { offset, limit, total, onPage } = options;
-  if (total === undefined) return h("span", {}, `${count(options.rows.length)} rows`);
+  if (total === undefined) {
+    const rows = options.rows.length;
+    return h("span", {}, `${count(rows)} ${rows === 1 ? "row" : "rows"}`);
+  }
   if (total === 0) return h("span", {}, "no rows");
   const last = offset + options.rows.length;
   const text = h("span", {}, `${count(offset + 1)} to ${count(last)} of ${count(total)}`);

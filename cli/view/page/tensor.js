@@ -10,7 +10,7 @@ import { field, form, later, newestStep, section, stepLink, tensorLink } from ".
 import { neighbours } from "./step.js";
 import { facts, pagedTable, table } from "./table.js";
 
-const SHOWN_VALUES = 64;
+const SHOWN_VALUES = 16;
 // Changes whose values are compared. Each reads the tensor twice.
 const COMPARED_CHANGES = 8;
 
@@ -171,7 +171,7 @@ async function history(found, name) {
   return section(
     "History",
     rows.length > 1 && lineChart(`Bytes of ${name} that changed`, {
-      xTitle: "step", yTitle: "bytes", yText: bytes,
+      xTitle: "step", yTitle: "bytes", isBytes: true,
       series: [["changed", "changed_bytes"], ["stored", "stored_bytes"]].map(([title, key]) => ({
         name: title,
         points: rows.map((row) => ({ x: Number(row.step), y: Number(row[key]), title: `step ${row.step}: ${title} ${bytes(row[key])}` })),

@@ -279,7 +279,7 @@ class BrowserTest(unittest.TestCase):
             button.click()
         csv, svg = (
             downloads / "tensors_of_main_40.csv",
-            downloads / "tensors_of_main_40_by_bytes.svg",
+            downloads / "tensors_of_main_40_below_model.svg",
         )
         WebDriverWait(self.browser, PATIENCE).until(lambda _: csv.exists() and svg.exists())
         lines = csv.read_text(encoding="utf-8").splitlines()

@@ -379,6 +379,7 @@ class NumbersTest(ViewCase):
             self.assertEqual((box["tensors"], box["bytes"]), below(box["name"]))
         sizes = [box["bytes"] for box in tree["boxes"]]
         self.assertEqual(sizes, sorted(sizes, reverse=True))
+        self.assertEqual({box["name"] for box in tree["boxes"]}, {t["name"] for t in tensors})
         leaves = self.shown.ask("tree", step="latest", prefix="model.layers.0.mlp.")["boxes"]
         self.assertEqual([box["is_tensor"] for box in leaves], [True, True])
 
@@ -428,6 +429,11 @@ class NumbersTest(ViewCase):
             self.assertEqual(shown["rows"], told["changed"])
             self.assertEqual(shown["num_unchanged"], len(told["unchanged"]))
             self.assertEqual((shown["added"], shown["removed"]), (told["added"], told["removed"]))
+            for name in ("model.embed.weight", "model.layers.0.mlp.bias"):
+                told = self.json("diff", before, after, name, "--values")
+                shown = self.shown.ask("diff", before=before, after=after, values=1, name=name)
+                self.assertEqual(shown["rows"], told["changed"])
+                self.assertEqual(shown["num_unchanged"], len(told["unchanged"]))
             plain = self.json("diff", before, after)
             shown = self.shown.ask("diff", before=before, after=after, sort="bytes", order="down")
             by_bytes = sorted(plain["changed"], key=lambda row: row["changed_bytes"], reverse=True)
@@ -479,6 +485,7 @@ class NumbersTest(ViewCase):
             (400, "tensor", {"step": 10, "name": "model.embed.weight", "slice": "9:x"}, "9:x"),
             (400, "curves", {"points": 0}, "points"),
             (404, "log", {"name": "x"}, "no tensor x"),
+            (404, "diff", {"before": 10, "after": 20, "name": "x"}, '"x" is in neither'),
         ):
             error = self.shown.ask(what, expect=status, **parameters)
             self.assertIn(says, error["error"], what)
