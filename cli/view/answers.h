@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/sharing.h"
 #include "cli/verbs/reports.h"
 #include "cli/view/cache.h"
 #include "cli/view/query.h"
@@ -48,6 +49,7 @@ struct Caches {
   Cache<RankParts> ranks{4};
   Cache<CheckpointDiff> diffs{4};
   Cache<ComparedSteps> compared{8};
+  Cache<Sharing> sharing{1};
 };
 
 // One request.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Answers about the space that a store takes, and about its health.
+#include <span>
 #include <utility>
 
 #include "cli/json.h"
-#include "cli/sharing.h"
 #include "cli/verbs/plot.h"
 #include "cli/view/answers.h"
 #include "objects/url.h"
+#include "varve/digest.h"
 #include "varve/group.h"
 #include "varve/remote.h"
 
@@ -27,6 +28,16 @@ ordered_json GroupOf(const GroupStatus& status) {
           {"members", status.num_members},
           {"log_files", status.num_log_files},
           {"open_saves", std::move(saves)}};
+}
+
+// Names all that these steps are. Any step that is added, dropped or saved anew changes it.
+std::string KeyOf(const std::vector<CheckpointInfo>& steps) {
+  std::string names;
+  for (const CheckpointInfo& info : steps) {
+    names += info.id.run + "@" + std::to_string(info.id.step) + " " +
+             std::to_string(info.created.time_since_epoch().count()) + "\n";
+  }
+  return ToHex(ComputeDigest(/*seed=*/0, std::as_bytes(std::span(names))));
 }
 
 Answer SnapshotsOf(const std::string& url) {
@@ -65,14 +76,18 @@ Answer AnswerSpace(const Ask& ask) {
       {"steps", steps.size()}, {"steps_a_bin", steps_a_bin}, {"bins", std::move(bins)}};
 }
 
+// Compares steps, which takes long where there are many tensors.
 Answer AnswerSharing(const Ask& ask) {
-  VARVE_ASSIGN_OR_RETURN(const Sharing sharing, MeasureSharing(ask.store));
+  VARVE_ASSIGN_OR_RETURN(const auto steps, ListBySaving(ask.store));
+  VARVE_ASSIGN_OR_RETURN(const auto sharing, ask.caches.sharing.Get(KeyOf(steps), [&ask] {
+    return MeasureSharing(ask.store);
+  }));
   auto groups = ordered_json::array();
-  for (const GroupSharing& group : sharing.groups) {
+  for (const GroupSharing& group : sharing->groups) {
     groups.push_back(
         {{"name", group.name}, {"bytes", group.bytes}, {"new_bytes", group.new_bytes}});
   }
-  return ordered_json{{"checkpoints", sharing.num_checkpoints}, {"groups", std::move(groups)}};
+  return ordered_json{{"checkpoints", sharing->num_checkpoints}, {"groups", std::move(groups)}};
 }
 
 // What forget --dry-run tells, but not all decisions at once.
