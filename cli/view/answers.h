@@ -50,6 +50,7 @@ struct Caches {
   Cache<CheckpointDiff> diffs{4};
   Cache<ComparedSteps> compared{8};
   Cache<Sharing> sharing{1};
+  Cache<nlohmann::ordered_json> forgets{4};
 };
 
 // One request.

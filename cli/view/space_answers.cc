@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Answers about the space that a store takes, and about its health.
+#include <bit>
 #include <span>
 #include <utility>
 
@@ -30,14 +31,32 @@ ordered_json GroupOf(const GroupStatus& status) {
           {"open_saves", std::move(saves)}};
 }
 
-// Names all that these steps are. Any step that is added, dropped or saved anew changes it.
+// Names all that these steps are. Any step that is added, dropped, saved anew, tagged or measured
+// changes it.
 std::string KeyOf(const std::vector<CheckpointInfo>& steps) {
   std::string names;
   for (const CheckpointInfo& info : steps) {
     names += info.id.run + "@" + std::to_string(info.id.step) + " " +
-             std::to_string(info.created.time_since_epoch().count()) + "\n";
+             std::to_string(info.created.time_since_epoch().count());
+    for (const auto& [metric, value] : info.metrics) {
+      names += " " + std::to_string(metric.size()) + metric + "=" +
+               std::to_string(std::bit_cast<uint64_t>(value));
+    }
+    for (const std::string& tag : info.tags) names += " " + tag;
+    names += "\n";
   }
   return ToHex(ComputeDigest(/*seed=*/0, std::as_bytes(std::span(names))));
+}
+
+// Besides steps, what a drop gives back depends on what is dead already.
+Result<std::string> KeyOfForget(const Ask& ask, const ForgetOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(const auto steps, ListBySaving(ask.store));
+  VARVE_ASSIGN_OR_RETURN(const StoreStats stats, ask.store.Stats());
+  const ordered_json asked = {options.keep_last,   options.keep_every, options.keep_best,
+                              options.keep_within, options.keep_tags,  options.run,
+                              options.no_reclaim};
+  return KeyOf(steps) + ToJson(stats).dump() +
+         asked.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 Answer SnapshotsOf(const std::string& url) {
@@ -100,7 +119,11 @@ Answer AnswerForget(const Ask& ask) {
                         .keep_tags = ask.query.Texts("keep-tag"),
                         .run = ask.query.Text("run", "main")};
   VARVE_ASSIGN_OR_RETURN(options.no_reclaim, ask.query.Flag("no-reclaim"));
-  VARVE_ASSIGN_OR_RETURN(ordered_json object, ForetellForget(ask.store, std::move(options)));
+  VARVE_ASSIGN_OR_RETURN(const std::string key, KeyOfForget(ask, options));
+  VARVE_ASSIGN_OR_RETURN(const auto told, ask.caches.forgets.Get(key, [&] {
+    return ForetellForget(ask.store, options);
+  }));
+  ordered_json object = *told;
   object["num_dropped"] = object["dropped"].size();
   object.erase("dropped");
   object["decisions"] = CutRows(page, std::move(object["decisions"]));
