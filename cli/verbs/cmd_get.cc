@@ -24,6 +24,7 @@
 #include "cli/tensor_stream.h"
 #include "cli/verbs/reports.h"
 #include "cli/verbs/tensor_summary.h"
+#include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -49,7 +50,9 @@ Result<TensorInfo> FindTensor(const CheckpointReader& reader, const TensorChoice
     VARVE_ASSIGN_OR_RETURN(const uint64_t shard, ParseNumber("--shard", options.shard, UINT32_MAX));
     return reader.Find(options.name, static_cast<uint32_t>(shard));
   }
-  VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, reader.List());
+  // A name with a star finds others, too.
+  VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors,
+                         ShardedReader::Of(reader)->ListMatching(options.name));
   std::erase_if(tensors, [&](const TensorInfo& tensor) { return tensor.name != options.name; });
   if (tensors.empty()) return reader.Find(options.name);
   if (tensors.size() == 1) return tensors[0];

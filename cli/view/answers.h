@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/sharing.h"
 #include "cli/verbs/reports.h"
 #include "cli/view/cache.h"
 #include "cli/view/query.h"
@@ -48,6 +49,8 @@ struct Caches {
   Cache<RankParts> ranks{4};
   Cache<CheckpointDiff> diffs{4};
   Cache<ComparedSteps> compared{8};
+  Cache<Sharing> sharing{1};
+  Cache<nlohmann::ordered_json> forgets{4};
 };
 
 // One request.

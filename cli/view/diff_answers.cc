@@ -22,8 +22,8 @@ using nlohmann::ordered_json;
 
 // Names of added and removed tensors that are told.
 constexpr size_t kMaxNames = 100;
-// Layers of the picture.
-constexpr size_t kMaxLayers = 120;
+// Layers of the answer. With more of them, names are cut earlier.
+constexpr size_t kMaxLayers = 1000;
 
 // Two steps, and which of their tensors to compare.
 struct Comparison {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Answers about the space that a store takes, and about its health.
+#include <bit>
+#include <span>
 #include <utility>
 
 #include "cli/json.h"
-#include "cli/sharing.h"
 #include "cli/verbs/plot.h"
 #include "cli/view/answers.h"
 #include "objects/url.h"
+#include "varve/digest.h"
 #include "varve/group.h"
 #include "varve/remote.h"
 
@@ -27,6 +29,34 @@ ordered_json GroupOf(const GroupStatus& status) {
           {"members", status.num_members},
           {"log_files", status.num_log_files},
           {"open_saves", std::move(saves)}};
+}
+
+// Names all that these steps are. Any step that is added, dropped, saved anew, tagged or measured
+// changes it.
+std::string KeyOf(const std::vector<CheckpointInfo>& steps) {
+  std::string names;
+  for (const CheckpointInfo& info : steps) {
+    names += info.id.run + "@" + std::to_string(info.id.step) + " " +
+             std::to_string(info.created.time_since_epoch().count());
+    for (const auto& [metric, value] : info.metrics) {
+      names += " " + std::to_string(metric.size()) + metric + "=" +
+               std::to_string(std::bit_cast<uint64_t>(value));
+    }
+    for (const std::string& tag : info.tags) names += " " + tag;
+    names += "\n";
+  }
+  return ToHex(ComputeDigest(/*seed=*/0, std::as_bytes(std::span(names))));
+}
+
+// Besides steps, what a drop gives back depends on what is dead already.
+Result<std::string> KeyOfForget(const Ask& ask, const ForgetOptions& options) {
+  VARVE_ASSIGN_OR_RETURN(const auto steps, ListBySaving(ask.store));
+  VARVE_ASSIGN_OR_RETURN(const StoreStats stats, ask.store.Stats());
+  const ordered_json asked = {options.keep_last,   options.keep_every, options.keep_best,
+                              options.keep_within, options.keep_tags,  options.run,
+                              options.no_reclaim};
+  return KeyOf(steps) + ToJson(stats).dump() +
+         asked.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 Answer SnapshotsOf(const std::string& url) {
@@ -65,14 +95,18 @@ Answer AnswerSpace(const Ask& ask) {
       {"steps", steps.size()}, {"steps_a_bin", steps_a_bin}, {"bins", std::move(bins)}};
 }
 
+// Compares steps, which takes long where there are many tensors.
 Answer AnswerSharing(const Ask& ask) {
-  VARVE_ASSIGN_OR_RETURN(const Sharing sharing, MeasureSharing(ask.store));
+  VARVE_ASSIGN_OR_RETURN(const auto steps, ListBySaving(ask.store));
+  VARVE_ASSIGN_OR_RETURN(const auto sharing, ask.caches.sharing.Get(KeyOf(steps), [&ask] {
+    return MeasureSharing(ask.store);
+  }));
   auto groups = ordered_json::array();
-  for (const GroupSharing& group : sharing.groups) {
+  for (const GroupSharing& group : sharing->groups) {
     groups.push_back(
         {{"name", group.name}, {"bytes", group.bytes}, {"new_bytes", group.new_bytes}});
   }
-  return ordered_json{{"checkpoints", sharing.num_checkpoints}, {"groups", std::move(groups)}};
+  return ordered_json{{"checkpoints", sharing->num_checkpoints}, {"groups", std::move(groups)}};
 }
 
 // What forget --dry-run tells, but not all decisions at once.
@@ -85,7 +119,11 @@ Answer AnswerForget(const Ask& ask) {
                         .keep_tags = ask.query.Texts("keep-tag"),
                         .run = ask.query.Text("run", "main")};
   VARVE_ASSIGN_OR_RETURN(options.no_reclaim, ask.query.Flag("no-reclaim"));
-  VARVE_ASSIGN_OR_RETURN(ordered_json object, ForetellForget(ask.store, std::move(options)));
+  VARVE_ASSIGN_OR_RETURN(const std::string key, KeyOfForget(ask, options));
+  VARVE_ASSIGN_OR_RETURN(const auto told, ask.caches.forgets.Get(key, [&] {
+    return ForetellForget(ask.store, options);
+  }));
+  ordered_json object = *told;
   object["num_dropped"] = object["dropped"].size();
   object.erase("dropped");
   object["decisions"] = CutRows(page, std::move(object["decisions"]));

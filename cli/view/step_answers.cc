@@ -19,8 +19,10 @@ using nlohmann::ordered_json;
 
 // Rows whose last change is looked for. Each costs about fifteen look-ups in records.
 constexpr size_t kMaxLastChanges = 200;
-// Boxes of the treemap. More cannot be told apart.
-constexpr size_t kMaxNodes = 60;
+// Groups of the treemap are opened up to so many boxes, and of a group with many children so many
+// are shown. More cannot be told apart.
+constexpr size_t kMaxOpened = 60;
+constexpr size_t kMaxBoxes = 1024;
 
 // Which of the listed tensors to show, in which order.
 using Order = std::vector<const LsEntry*>;
@@ -30,11 +32,16 @@ uint64_t StoredOf(const StoredSizes& sizes, const LsEntry& entry) {
   return found == sizes.by_tensor.end() ? 0 : found->second;
 }
 
+// Looks each key up once, because a look-up in a map takes longer than a comparison.
 template <class Key>
 void SortBy(Order* order, bool down, const Key& key) {
-  std::ranges::stable_sort(*order, [&](const LsEntry* a, const LsEntry* b) {
-    return down ? key(*b) < key(*a) : key(*a) < key(*b);
+  std::vector<std::pair<decltype(key(*order->front())), const LsEntry*>> keyed;
+  keyed.reserve(order->size());
+  for (const LsEntry* entry : *order) keyed.emplace_back(key(*entry), entry);
+  std::ranges::stable_sort(keyed, [down](const auto& a, const auto& b) {
+    return down ? b.first < a.first : a.first < b.first;
   });
+  std::ranges::transform(keyed, order->begin(), [](const auto& pair) { return pair.second; });
 }
 
 Result<std::shared_ptr<const StoredSizes>> AllStoredSizes(const Ask& ask, const OpenStep& step) {
@@ -139,7 +146,7 @@ Nodes ChildrenOf(const Listing& listing, const std::string& prefix) {
 // Opens the largest groups, as long as all boxes can be told apart.
 void OpenGroups(const Listing& listing, Nodes* nodes) {
   std::set<std::string> too_many;
-  while (nodes->size() < kMaxNodes) {
+  while (nodes->size() < kMaxOpened) {
     auto largest = nodes->end();
     for (auto node = nodes->begin(); node != nodes->end(); ++node) {
       if (node->second.tensor != nullptr || too_many.contains(node->first)) continue;
@@ -148,7 +155,7 @@ void OpenGroups(const Listing& listing, Nodes* nodes) {
     if (largest == nodes->end()) return;
     const std::string name = largest->first;
     Nodes children = ChildrenOf(listing, name);
-    if (nodes->size() - 1 + children.size() > kMaxNodes) {
+    if (nodes->size() - 1 + children.size() > kMaxOpened) {
       too_many.insert(name);
     } else {
       nodes->erase(largest);
@@ -174,7 +181,7 @@ ordered_json ToBoxes(const Nodes& nodes) {
   auto boxes = ordered_json::array();
   Node others{.is_mixed = true};
   for (size_t i = 0; i < sorted.size(); ++i) {
-    if (i < kMaxNodes - 1 || sorted.size() == kMaxNodes) {
+    if (i < kMaxBoxes - 1 || sorted.size() == kMaxBoxes) {
       boxes.push_back(ToObject(sorted[i]->first, sorted[i]->second));
     } else {
       others.num_tensors += sorted[i]->second.num_tensors;
@@ -183,7 +190,7 @@ ordered_json ToBoxes(const Nodes& nodes) {
   }
   if (others.num_tensors > 0) {
     ordered_json rest = ToObject("", others);
-    rest["boxes"] = sorted.size() - (kMaxNodes - 1);
+    rest["boxes"] = sorted.size() - (kMaxBoxes - 1);
     boxes.push_back(std::move(rest));
   }
   return boxes;

@@ -7,7 +7,7 @@ import { barChart } from "./charts.js";
 import { h } from "./dom.js";
 import { bytes, count, number, printable, share, stepName } from "./format.js";
 import { empty, field, form, newestStep, section, stepLink } from "./parts.js";
-import { facts, pagedTable, table } from "./table.js";
+import { facts, pagedTable } from "./table.js";
 
 const DRAWN_LAYERS = 40;
 
@@ -40,7 +40,7 @@ export async function showDiff({ get, change }) {
     if (error.name === "AbortError") throw error;
     return [chooser, h("p", { class: "error", role: "alert" }, printable(error.message))];
   }
-  return [chooser, summary(first), layers(first, get("layers")), section("Tensors", rows), names("Added", first.added, first.num_added), names("Removed", first.removed, first.num_removed)];
+  return [chooser, summary(first), await layers(first, get("layers")), section("Tensors", rows), names("Added", first.added, first.num_added), names("Removed", first.removed, first.num_removed)];
 }
 
 // The newest step and its parent, where nothing else is asked for.
@@ -75,7 +75,7 @@ const isFrozen = (layer) => Number(layer.changed_tensors) === 0;
 // Norms may be the texts "Infinity" and "NaN".
 const normOf = (layer) => (layer.largest_norm === null || layer.largest_norm === undefined ? -1 : Number(layer.largest_norm));
 
-function layers(diff, by) {
+async function layers(diff, by) {
   const order = {
     "": (a, b) => changedShare(b) - changedShare(a),
     norm: (a, b) => normOf(b) - normOf(a),
@@ -100,9 +100,9 @@ function layers(diff, by) {
       note: `${count(frozen)} of ${count(sorted.length)} layers are frozen: no chunk of them changed.` +
         (sorted.length > drawn.length ? ` The first ${drawn.length} are drawn.` : ""),
     }),
-    table({
+    await pagedTable({
       caption: "Layers, as numbers",
-      rows: sorted,
+      ask: async ({ offset, limit }) => ({ rows: sorted.slice(offset, offset + limit), total: sorted.length }),
       columns: [
         { title: "layer", value: (layer) => layer.name, wide: true },
         { title: "changed tensors", value: (layer) => layer.changed_tensors, show: (layer) => `${count(layer.changed_tensors)} of ${count(layer.tensors)}`, right: true },

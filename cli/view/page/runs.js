@@ -20,6 +20,9 @@ export async function showRuns({ get, change }) {
   if (runs.every((run) => !run.first)) return empty();
   // A run stands below the one that it was forked from.
   runs.sort((a, b) => (String(a.first?.created) < String(b.first?.created) ? -1 : 1));
+  // In the same order everywhere, so that a run looks the same.
+  const places = new Map(runs.map((run, i) => [run.run, i]));
+  curves.runs.sort((a, b) => places.get(a.run) - places.get(b.run));
   return [
     lineage("Lineage of runs", {
       runs: runs.slice(0, MAX_RUNS),
