@@ -82,9 +82,11 @@ Outcome Context::ReadAnywhere(const std::function<Outcome(const Store&)>& look) 
   return store.ok() ? look(**store) : OpenOutcome(store.status());
 }
 
-Result<std::unique_ptr<Store>> Context::OpenForReading(const std::string& path) const {
+Result<std::unique_ptr<Store>> Context::OpenForReading(const std::string& path,
+                                                       std::optional<uint64_t> snapshot) const {
   if (!LooksLikeUrl(path)) return Store::OpenForReading(path);
   RemoteStoreOptions options;
+  options.snapshot = snapshot;
   options.cache_folder = cache_folder_;
   if (!cache_bytes_.empty()) {
     VARVE_ASSIGN_OR_RETURN(options.cache_bytes, ParseByteSize(cache_bytes_));

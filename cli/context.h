@@ -54,8 +54,10 @@ class Context {
   Outcome Read(const std::function<Outcome(const Store&)>& look) const;
   // The same for verbs that only read. The store may be the URL of an object store.
   Outcome ReadAnywhere(const std::function<Outcome(const Store&)>& look) const;
-  // Opens any store for reading: a folder, or the URL of an object store.
-  Result<std::unique_ptr<Store>> OpenForReading(const std::string& path) const;
+  // Opens any store for reading: a folder, or the URL of an object store. There it opens this
+  // snapshot, or the newest one.
+  Result<std::unique_ptr<Store>> OpenForReading(const std::string& path,
+                                                std::optional<uint64_t> snapshot = {}) const;
 
   // Returns the outcome, with advice on what to do next after damage, and after the disk of the
   // store is full.

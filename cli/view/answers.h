@@ -58,6 +58,7 @@ struct Ask {
   const Store& store;
   const std::string& path;      // of the store: a folder or a URL
   const std::string& snapshot;  // of a remote store, the number of the open one
+  const std::string& warning;   // says why there may be a newer one. Empty = there is none
   const Query& query;
   Caches& caches;
 };

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Keeps the last few answers about steps, which never change. Thread rule: any thread. What is made
-// is made once: who asks meanwhile waits for it.
+// is made once: who asks for the same meanwhile waits for it, and gets its error, too.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "base/guarded.h"
 #include "varve/result.h"
 
 namespace varve::internal::cli {
@@ -24,23 +28,50 @@ class Cache {
   // kept.
   template <class Make>
   Result<std::shared_ptr<const T>> Get(const std::string& key, const Make& make) {
-    const std::scoped_lock lock(mutex_);
-    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-      if (entry->first != key) continue;
-      entries_.splice(entries_.begin(), entries_, entry);
-      return entries_.front().second;
-    }
-    if (entries_.size() >= max_entries_) entries_.pop_back();
-    Result<T> made = make();
-    if (!made.ok()) return made.status();
-    entries_.emplace_front(key, std::make_shared<const T>(*std::move(made)));
-    return entries_.front().second;
+    std::promise<Made> promise;
+    uint64_t number = 0;
+    if (const auto kept = FindOrAdd(key, promise, &number)) return kept->get();
+    const Made made = Guarded("answering", [&]() -> Made {
+      VARVE_ASSIGN_OR_RETURN(T value, make());
+      return std::make_shared<const T>(std::move(value));
+    });
+    if (!made.ok()) Forget(number);
+    promise.set_value(made);
+    return made;
   }
 
  private:
+  using Made = Result<std::shared_ptr<const T>>;
+  struct Entry {
+    std::string key;
+    uint64_t number = 0;
+    std::shared_future<Made> made;
+  };
+
+  // Returns nullopt when the caller is the one who makes it.
+  std::optional<std::shared_future<Made>> FindOrAdd(const std::string& key,
+                                                    std::promise<Made>& promise,
+                                                    uint64_t* number) {
+    const std::scoped_lock lock(mutex_);
+    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+      if (entry->key != key) continue;
+      entries_.splice(entries_.begin(), entries_, entry);
+      return entries_.front().made;
+    }
+    if (entries_.size() >= max_entries_) entries_.pop_back();
+    *number = ++last_number_;
+    entries_.push_front({key, *number, promise.get_future().share()});
+    return std::nullopt;
+  }
+  void Forget(uint64_t number) {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(entries_, [number](const Entry& entry) { return entry.number == number; });
+  }
+
   const size_t max_entries_;
-  std::mutex mutex_;
-  std::list<std::pair<std::string, std::shared_ptr<const T>>> entries_;  // the newest first
+  std::mutex mutex_;  // guards what follows
+  std::list<Entry> entries_;  // the newest first
+  uint64_t last_number_ = 0;
 };
 
 }  // namespace varve::internal::cli

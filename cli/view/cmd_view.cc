@@ -6,14 +6,18 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -26,6 +30,7 @@
 #include "cli/view/guard.h"
 #include "cli/view/http_server.h"
 #include "cli/view/inspector.h"
+#include "varve/stop.h"
 
 namespace varve::internal::cli {
 namespace {
@@ -35,20 +40,40 @@ struct ViewOptions {
   bool open = false;
 };
 
-// Signals that end the view. All threads that start from now on leave them to WaitForSignal.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, signal);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
-
-void WaitForSignal(const sigset_t& signals) {
-  int received = 0;
-  while (::sigwait(&signals, &received) != 0) {
+// Says that a signal has come that ends the view. All threads that start after it was made leave
+// these signals to it.
+class EndSignals {
+ public:
+  EndSignals() {
+    ::sigemptyset(&signals_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction now {};
+      ::sigaction(signal, nullptr, &now);
+      // nohup ignores SIGHUP, and a shell ignores Ctrl-C for what it runs in the background.
+      if (now.sa_handler != SIG_IGN) ::sigaddset(&signals_, signal);
+    }
+    ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    thread_ = std::jthread([this](const std::stop_token& end) { Wait(end); });
   }
-}
+
+  const std::atomic<bool>* came() const { return &came_; }
+  void Await() { came_.wait(false); }
+
+ private:
+  void Wait(const std::stop_token& end) {
+    constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 100'000'000};
+    while (!end.stop_requested()) {
+      if (::sigtimedwait(&signals_, nullptr, &kLook) < 0) continue;
+      came_ = true;
+      came_.notify_all();
+      return;
+    }
+  }
+
+  sigset_t signals_{};
+  std::atomic<bool> came_{false};
+  std::jthread thread_;
+};
 
 // A page that leads the browser to a URL. Every user can see the arguments of a program, so the
 // browser gets the path of a file that only this user can read, and not the URL with its secret.
@@ -92,6 +117,7 @@ void StartBrowser(const std::string& path) {
     ::sigemptyset(&none);
     ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
     if (::setsid() < 0 || ::fork() != 0) ::_exit(0);  // so that nobody has to wait for it
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);             // the URL alone goes to standard output
     ::execlp("xdg-open", "xdg-open", path.c_str(), static_cast<char*>(nullptr));
     constexpr std::string_view kMissing =
         "varve: --open found no xdg-open: open the URL yourself\n";
@@ -119,11 +145,15 @@ void Announce(const Context& context, const std::string& url) {
 }
 
 Status Serve(const Context& context, const std::string& path, uint16_t port, bool open) {
-  // Threads of the store start while it is opened.
-  const sigset_t signals = BlockSignals();
-  VARVE_ASSIGN_OR_RETURN(const auto inspector, Inspector::Make(path, [&context, path] {
-                           return context.OpenForReading(path);
-                         }));
+  EndSignals end;  // threads of the store start while it is opened
+  const auto open_store = [&context, path](std::optional<uint64_t> snapshot) {
+    return context.OpenForReading(path, snapshot);
+  };
+  std::unique_ptr<Inspector> inspector;
+  {
+    const StopScope scope(end.came());
+    VARVE_ASSIGN_OR_RETURN(inspector, Inspector::Make(path, open_store));
+  }
   VARVE_ASSIGN_OR_RETURN(const std::string token, MakeToken());
   std::unique_ptr<Guard> guard;  // is made when the port is known, which is before any request
   const auto answer = [&guard, &inspector](const HttpRequest& request) -> HttpResponse {
@@ -137,7 +167,7 @@ Status Serve(const Context& context, const std::string& path, uint16_t port, boo
   Announce(context, guard->url());
   PrivateLink link;
   if (open) OpenBrowser(context, guard->url(), &link);
-  WaitForSignal(signals);
+  end.Await();
   inspector->Stop();
   server->Stop();
   thread.join();

@@ -3,6 +3,7 @@
 // Answers about what differs between two steps.
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <iterator>
 #include <set>
 #include <span>
@@ -25,6 +26,16 @@ constexpr size_t kMaxNames = 100;
 // Layers of the answer. With more of them, names are cut earlier.
 constexpr size_t kMaxLayers = 1000;
 
+// Parts may hold any character, so each has its length before it.
+std::string KeyOf(std::initializer_list<std::string_view> parts) {
+  std::string key;
+  for (const std::string_view part : parts) {
+    key += std::to_string(part.size()) + ":";
+    key += part;
+  }
+  return key;
+}
+
 // Two steps, and which of their tensors to compare.
 struct Comparison {
   OpenStep before;
@@ -33,9 +44,9 @@ struct Comparison {
   std::string name;  // if not empty, this one alone
   bool values = false;
 
-  std::string StepsKey() const { return before.key + " | " + after.key; }
+  std::string StepsKey() const { return KeyOf({before.key, after.key}); }
   std::string Key() const {
-    return StepsKey() + " | " + glob + " | " + name + (values ? " | values" : "");
+    return KeyOf({before.key, after.key, glob, name, values ? "values" : ""});
   }
   bool Includes(std::string_view tensor) const {
     return name.empty() ? MatchesGlob(glob, tensor) : name == tensor;

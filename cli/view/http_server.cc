@@ -17,8 +17,9 @@ namespace varve::internal::cli {
 namespace {
 
 // A browser keeps up to six connections open, and each holds a thread while it is open.
-constexpr size_t kNumThreads = 16;
-// How long an idle connection keeps its thread, and the end of the server waits for it.
+constexpr size_t kNumThreads = 64;
+// How long an idle connection, or one whose request does not go on, keeps its thread. The end of
+// the server waits for it.
 constexpr time_t kIdleSeconds = 1;
 constexpr size_t kMaxRequestsOfConnection = 1000;
 
@@ -50,7 +51,8 @@ HttpRequest FromLibrary(const httplib::Request& from) {
 }
 
 // A body that comes from a provider is sent as it is. A plain one would be compressed with brotli
-// at its highest effort, which takes seconds.
+// at its highest effort, which takes seconds. The library hands on what a Range header asks for, even
+// if the body is shorter.
 void ToLibrary(HttpResponse from, httplib::Response* to) {
   to->status = from.status;
   if (from.body.empty()) return;
@@ -58,7 +60,8 @@ void ToLibrary(HttpResponse from, httplib::Response* to) {
   to->set_content_provider(
       size, from.type,
       [body = std::move(from.body)](size_t offset, size_t length, httplib::DataSink& sink) {
-        return sink.write(body.data() + offset, length);
+        if (offset > body.size()) return false;
+        return sink.write(body.data() + offset, std::min(length, body.size() - offset));
       });
 }
 
@@ -67,6 +70,7 @@ class LibraryServer : public HttpServer {
   explicit LibraryServer(Answer answer) : answer_(std::move(answer)) {
     server_.new_task_queue = [] { return new httplib::ThreadPool(kNumThreads); };
     server_.set_keep_alive_timeout(kIdleSeconds);
+    server_.set_read_timeout(kIdleSeconds);
     server_.set_keep_alive_max_count(kMaxRequestsOfConnection);
     server_.set_payload_max_length(0);
     server_.set_tcp_nodelay(true);
@@ -77,14 +81,17 @@ class LibraryServer : public HttpServer {
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
     server_.set_pre_routing_handler([this](const httplib::Request& from, httplib::Response& to) {
-      ToLibrary(answer_(FromLibrary(from)), &to);
+      // The page asks for whole answers. A part of a refusal would need a token, too.
+      ToLibrary(from.has_header("Range") ? HttpResponse{.status = 416} : answer_(FromLibrary(from)),
+                &to);
       // What follows an answer that was not asked for politely may be a body that nobody reads.
       if (to.status >= 400) to.set_header("Connection", "close");
       return httplib::Server::HandlerResponse::Handled;
     });
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& to, const std::exception_ptr&) {
-          ToLibrary({.status = 500, .body = R"({"error":"out of memory or threads"})"}, &to);
+          ToLibrary({.status = 500, .body = R"({"error":"an exception, as when memory runs out"})"},
+                    &to);
         });
   }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/guarded.h"
 #include "cli/json.h"
 #include "cli/view/page.h"
 #include "objects/url.h"
@@ -15,6 +16,8 @@ namespace {
 
 // How often a URL is asked for a newer snapshot. Each question goes over the network.
 constexpr std::chrono::seconds kSnapshotInterval{2};
+// How long a request waits for what it says.
+constexpr std::chrono::seconds kLookPatience{1};
 
 struct Route {
   std::string_view path;
@@ -79,8 +82,7 @@ HttpResponse ToResponse(const Answer& answer) {
 
 Result<std::unique_ptr<Inspector>> Inspector::Make(std::string path, Open open) {
   std::unique_ptr<Inspector> inspector(new Inspector(std::move(path), std::move(open)));
-  VARVE_ASSIGN_OR_RETURN(inspector->opened_.store, inspector->open_());
-  VARVE_RETURN_IF_ERROR(inspector->FollowSnapshots());
+  VARVE_ASSIGN_OR_RETURN(inspector->opened_, inspector->OpenNewest({}));
   return inspector;
 }
 
@@ -98,22 +100,22 @@ Answer Inspector::AnswerApi(const std::string& path, const Query& query) {
   if (path == "api/check") {
     VARVE_RETURN_IF_ERROR(query.CheckNames("start"));
     VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh());
-    return AnswerCheck({*opened.store, path_, opened.snapshot, query, caches_});
+    return AnswerCheck({*opened.store, path_, opened.snapshot, opened.warning, query, caches_});
   }
   for (const Route& route : kRoutes) {
     if (route.path != path) continue;
     VARVE_RETURN_IF_ERROR(query.CheckNames(route.parameters));
     VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh());
-    return route.answer({*opened.store, path_, opened.snapshot, query, caches_});
+    return route.answer({*opened.store, path_, opened.snapshot, opened.warning, query, caches_});
   }
   return Status::NotFound("there is nothing called \"" + path + "\" here");
 }
 
 Result<Inspector::Opened> Inspector::Fresh() {
+  FollowSnapshots();
   Opened opened;
   {
     const std::scoped_lock lock(mutex_);
-    VARVE_RETURN_IF_ERROR(FollowSnapshots());
     opened = opened_;
   }
   VARVE_RETURN_IF_ERROR(opened.store->CatchUp());
@@ -121,20 +123,54 @@ Result<Inspector::Opened> Inspector::Fresh() {
 }
 
 // A store at a URL is one snapshot, and does not see later ones.
-Status Inspector::FollowSnapshots() {
-  if (!LooksLikeUrl(path_)) return Status::Ok();
-  const auto now = std::chrono::steady_clock::now();
-  if (!opened_.snapshot.empty() && now - looked_for_snapshots_ < kSnapshotInterval) {
-    return Status::Ok();
+Result<Inspector::Opened> Inspector::OpenNewest(const Opened& known) const {
+  Opened newest;
+  std::optional<uint64_t> number;
+  if (LooksLikeUrl(path_)) {
+    VARVE_ASSIGN_OR_RETURN(const std::vector<SnapshotInfo> snapshots, ListSnapshots(path_));
+    if (!snapshots.empty()) number = snapshots.back().number;
+    if (number) newest.snapshot = std::to_string(*number);
+    if (number && newest.snapshot == known.snapshot) {
+      newest.store = known.store;
+      return newest;
+    }
   }
-  VARVE_ASSIGN_OR_RETURN(const std::vector<SnapshotInfo> snapshots, ListSnapshots(path_));
-  looked_for_snapshots_ = now;
-  if (snapshots.empty()) return Status::NotFound(path_ + " holds no snapshot any more");
-  const std::string newest = std::to_string(snapshots.back().number);
-  if (newest == opened_.snapshot) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(opened_.store, open_());
-  opened_.snapshot = newest;
-  return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(newest.store, open_(number));
+  return newest;
+}
+
+// One thread looks, for as long as the object store takes. Nobody waits long for it: then answers
+// are about the snapshot that is open.
+void Inspector::FollowSnapshots() {
+  if (!LooksLikeUrl(path_)) return;
+  std::shared_future<void> look;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (is_looking_ || now - looked_ < kSnapshotInterval) return;
+    look = std::async(std::launch::async, [this] { LookForSnapshot(); }).share();
+    look_ = look;
+    is_looking_ = true;
+  }
+  look.wait_for(kLookPatience);
+}
+
+void Inspector::LookForSnapshot() {
+  const StopScope scope(&stop_);
+  Opened known;
+  {
+    const std::scoped_lock lock(mutex_);
+    known = opened_;
+  }
+  auto newest = Guarded("looking for snapshots", [&] { return OpenNewest(known); });
+  const std::scoped_lock lock(mutex_);
+  is_looking_ = false;
+  looked_ = std::chrono::steady_clock::now();
+  if (newest.ok()) {
+    opened_ = *std::move(newest);
+  } else {
+    opened_.warning = "no newer snapshot could be looked for: " + newest.status().message();
+  }
 }
 
 // `start` checks the store now. Without it the answer is about the last check of this process, or

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,9 +24,10 @@ namespace varve::internal::cli {
 
 class Inspector {
  public:
-  using Open = std::function<Result<std::unique_ptr<Store>>()>;
+  using Open = std::function<Result<std::unique_ptr<Store>>(std::optional<uint64_t> snapshot)>;
 
-  // `open` opens the store of `path` for reading. It is called again for new snapshots of a URL.
+  // `open` opens the store of `path` for reading. For a URL it is called again for each new
+  // snapshot, and then it opens that one.
   static Result<std::unique_ptr<Inspector>> Make(std::string path, Open open);
 
   // `path` is "", the name of a file of the page, or "api/..." (docs/view.md).
@@ -39,6 +41,7 @@ class Inspector {
   struct Opened {
     std::shared_ptr<const Store> store;
     std::string snapshot;  // the number of the open one. Empty = no URL
+    std::string warning;   // says why nobody knows whether there is a newer one
   };
   // A check that this process has made.
   struct Checked {
@@ -51,7 +54,9 @@ class Inspector {
 
   // Returns the store with all that was committed up to now.
   Result<Opened> Fresh();
-  Status FollowSnapshots();
+  Result<Opened> OpenNewest(const Opened& known) const;
+  void FollowSnapshots();
+  void LookForSnapshot();
   Answer AnswerApi(const std::string& path, const Query& query);
   Answer AnswerCheck(const Ask& ask);
 
@@ -60,13 +65,15 @@ class Inspector {
   std::atomic<bool> stop_{false};
   Caches caches_;
 
-  std::mutex mutex_;  // guards what follows
-  Opened opened_;
-  std::chrono::steady_clock::time_point looked_for_snapshots_;
-
   std::mutex check_mutex_;  // held throughout a check
   std::mutex checked_mutex_;
   std::optional<Checked> checked_;
+
+  std::mutex mutex_;  // guards what follows
+  Opened opened_;
+  bool is_looking_ = false;
+  std::chrono::steady_clock::time_point looked_;
+  std::shared_future<void> look_;  // its end waits for the thread that looks
 };
 
 }  // namespace varve::internal::cli

@@ -154,6 +154,7 @@ Answer AnswerStore(const Ask& ask) {
   ordered_json object = {
       {"path", ask.path}, {"kind", KindOf(ask.path)}, {"version", VARVE_VERSION_STRING}};
   if (!ask.snapshot.empty()) object["snapshot"] = ask.snapshot;
+  if (!ask.warning.empty()) object["warning"] = ask.warning;
   return object;
 }
 

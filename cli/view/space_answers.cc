@@ -134,8 +134,10 @@ Answer AnswerHealth(const Ask& ask) {
   ordered_json object = ordered_json::object();
   VARVE_ASSIGN_OR_RETURN(object["stats"], AnswerStats(ask));
   if (LooksLikeUrl(ask.path)) {
-    VARVE_ASSIGN_OR_RETURN(object["snapshots"], SnapshotsOf(ask.path));
     object["open_snapshot"] = ask.snapshot;
+    const Answer snapshots = SnapshotsOf(ask.path);
+    if (snapshots.ok()) object["snapshots"] = *snapshots;
+    if (!snapshots.ok()) object["warning"] = snapshots.status().message();
   } else if (Group::IsRoot(ask.path)) {
     VARVE_ASSIGN_OR_RETURN(const GroupStatus status, Group::ReadStatus(ask.path));
     object["group"] = GroupOf(status);

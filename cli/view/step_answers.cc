@@ -140,6 +140,10 @@ Nodes ChildrenOf(const Listing& listing, const std::string& prefix) {
     node.bytes += entry->logical_bytes;
     if (child == entry->name) node.tensor = &*entry;
   }
+  // "a." may be a tensor and the start of "a.b", which must be within reach.
+  for (auto& [name, node] : nodes) {
+    if (node.num_tensors > 1) node.tensor = nullptr;
+  }
   return nodes;
 }
 

@@ -66,7 +66,7 @@ def pull(
 
 
 def snapshots(url: str) -> list[_core.SnapshotInfo]:
-    """The snapshots that a URL holds, the newest last. An empty place has none."""
+    """The snapshots that a URL holds, the newest last. A URL under which nothing lies has none."""
     return _core.snapshots(url)
 
 
@@ -79,7 +79,7 @@ def reclaim_remote(
 ) -> _core.RemoteReclaimReport:
     """Removes from an object store what no snapshot needs, and all but the newest `keep_last` snapshots.
 
-    `wait_for_pushes` is 0, or 30 seconds or more: so long it looks for signs of life of unfinished pushes,
-    and removes what those have sent that give none. Pushes and pulls may go on meanwhile.
+    `wait_for_pushes` is 0, or 30 seconds or more. The call watches for signs of life of unfinished pushes
+    for that time. If a push gives none, what it has sent is removed. Pushes and pulls may go on meanwhile.
     """
     return _core.reclaim_remote(url, keep_last, dry_run, wait_for_pushes)

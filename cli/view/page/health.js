@@ -15,9 +15,10 @@ export async function showHealth() {
       ["kind", { store: "a store", group: "the root of a group of ranks", remote: "a remote store" }[store.kind]],
       ["varve", store.version],
     ]),
+    store.warning && h("p", { class: "error" }, printable(store.warning)),
     checkSection(check),
     later(rest(), "Space and saves"),
-  ];
+  ].filter(Boolean);
 }
 
 function checkSection(check) {
@@ -55,7 +56,7 @@ function checkWords(check) {
 }
 
 async function rest() {
-  const { stats, group, snapshots, open_snapshot: open } = await ask("health");
+  const { stats, group, snapshots, open_snapshot: open, warning } = await ask("health");
   return [
     section(
       "Space that waits",
@@ -68,6 +69,7 @@ async function rest() {
     ),
     group && groupSection(group),
     snapshots && snapshotSection(snapshots, open),
+    warning && h("p", { class: "error" }, `Snapshots cannot be listed: ${printable(warning)}`),
   ].filter(Boolean);
 }
 

@@ -138,6 +138,7 @@ function shellWord(text) {
 }
 
 async function forgetResult(run, rules) {
+  const { path } = await ask("store");
   let whole = null;
   const decisions = await pagedTable({
     caption: `What forget would do with the steps of ${run}`,
@@ -160,7 +161,7 @@ async function forgetResult(run, rules) {
       ["would come back later", `${bytes(whole.pending_bytes)}, by later drops or by reclaim --all`],
     ]),
     (whole.warnings ?? []).map((warning) => h("p", { class: "error" }, warning)),
-    h("p", {}, "To do it: ", h("code", {}, `varve forget --run ${shellWord(run)} ${words.join(" ")}`)),
+    h("p", {}, "To do it: ", h("code", {}, `varve -s ${shellWord(path)} forget --run ${shellWord(run)} ${words.join(" ")}`)),
     decisions,
   ].flat();
 }

@@ -46,14 +46,22 @@ function cell(column, row, isHead) {
   return isHead ? h("th", { scope: "row", ...attributes }, content) : h("td", attributes, content);
 }
 
+// A writer may add rows between two pages, which then lie elsewhere.
 async function allRows(options, button) {
   const rows = [];
-  while (true) {
-    const page = await options.load(rows.length, CSV_ROWS);
+  let page = await options.load(0, CSV_ROWS);
+  const { total } = page;
+  while (page.rows.length > 0) {
     rows.push(...page.rows);
-    button.textContent = `CSV: ${count(rows.length)} of ${count(page.total)}`;
-    if (rows.length >= page.total || page.rows.length === 0) return rows;
+    button.textContent = `CSV: ${count(rows.length)} of ${count(total)}`;
+    page = await options.load(rows.length, CSV_ROWS);
   }
+  const [first] = (await options.load(0, 1)).rows;
+  const isSame = JSON.stringify(first) === JSON.stringify(rows[0]);
+  if (rows.length !== total || page.total !== total || !isSame) {
+    throw new Error("the table has changed meanwhile. Ask again.");
+  }
+  return rows;
 }
 
 function csvButtons(options) {

@@ -60,7 +60,7 @@ function about(found, name, id) {
   const { tensor, get, look: seen } = found;
   return [
     found.cut_to && h("p", { class: "warning", role: "note" },
-      `What follows is of the slice ${found.cut_to} alone: ${bytes(get.logical_bytes)} of ${bytes(found.whole)}. ` +
+      `The numbers and pictures are of the slice ${found.cut_to} alone: ${bytes(get.logical_bytes)} of ${bytes(found.whole)}. ` +
       `The page looks at ${bytes(found.max_bytes)} at most.`),
     facts([
       ["tensor", h("code", {}, printable(name))],

@@ -132,6 +132,16 @@ class GuardTest(ViewCase):
             self.assertEqual(view.request("/", "POST", body=b"{}")[0] // 100, 4)
             self.assertEqual(view.ask("runs"), self.json("runs"))
 
+    def test_no_part_of_an_answer_can_be_asked_for(self):
+        """The library would send what lies in memory behind the answer."""
+        ranges = ("0-100000", "100-400", "-5", "5-", "0-1,4-9", "9000000000-9000000001")
+        with self.view() as view:
+            for path in ("/", f"/{view.token}/", f"/{view.token}/app.js", view.api_path("runs")):
+                for part in ranges:
+                    answer = view.request(path, headers={"Range": f"bytes={part}"})
+                    self.assertEqual((answer[0], answer[2]), (416, b""), f"{path} {part}")
+                    self.assert_guarded(answer[1])
+
     def test_nonsense_does_not_end_it(self):
         with self.view() as view:
             for text in (b"\0\0\0\0", b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"x" * 100_000):
@@ -164,6 +174,39 @@ class LifeTest(ViewCase):
                 view.ask("runs")
                 view.process.send_signal(number)
                 self.assertEqual(view.process.wait(PATIENCE), 0)
+
+    def test_it_survives_a_terminal_that_nohup_was_told_of(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the child inherits that
+        try:
+            view = self.view()
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        with view:
+            view.process.send_signal(signal.SIGHUP)
+            self.assertEqual(view.ask("runs"), self.json("runs"))
+            self.assertIsNone(view.process.poll())
+
+    def test_it_can_be_ended_while_it_opens_the_store(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            url = f"s3://bucket/prefix?endpoint=http://127.0.0.1:{port}"
+            keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+            process = subprocess.Popen(
+                [harness.program("varve"), "-s", url, "view"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=os.environ | keys,
+            )
+            silent.settimeout(PATIENCE)
+            try:
+                with silent.accept()[0]:
+                    process.send_signal(signal.SIGTERM)
+                    _, errors = process.communicate(timeout=PATIENCE)
+            except TimeoutError:
+                errors = process.communicate(timeout=PATIENCE)[1]
+            if b"no engine" in errors:
+                self.skipTest("this build has no engine for S3")
+            self.assertNotEqual(process.returncode, 0)
 
     def test_a_port_in_use_is_named(self):
         with self.view() as view:
@@ -588,6 +631,25 @@ class OtherStoresTest(VerbCase):
             while view.ask("store")["snapshot"] != "2":
                 pass  # it looks for new ones every two seconds
             self.assertEqual(view.ask("show", step=99), harness.varve_json(url, "show", 99))
+
+    def test_an_object_store_that_is_down_leaves_what_is_open(self):
+        view_case.train(self.folder, self.store, steps=(10, 20))
+        place = self.folder / "remote"
+        self.varve("push", f"file://{place}")
+        with view_case.View(f"file://{place}") as view:
+            steps = view.ask("steps")
+            place.rename(self.folder / "away")
+            place.write_text("no folder")
+            while "warning" not in view.ask("store"):
+                pass  # it looks for new ones every two seconds
+            self.assertEqual(view.ask("store")["snapshot"], "1")
+            self.assertEqual(view.ask("steps"), steps)
+            self.assertIn("remote", view.ask("health")["warning"])
+            place.unlink()
+            (self.folder / "away").rename(place)
+            while "warning" in view.ask("store"):
+                pass
+            self.assertEqual(len(view.ask("health")["snapshots"]), 1)
 
     def test_names_of_a_hostile_store(self):
         view_case.hostile_store(self.folder, self.store)
