@@ -50,8 +50,7 @@ class Cache {
 
   // Returns nullopt when the caller is the one who makes it.
   std::optional<std::shared_future<Made>> FindOrAdd(const std::string& key,
-                                                    std::promise<Made>& promise,
-                                                    uint64_t* number) {
+                                                    std::promise<Made>& promise, uint64_t* number) {
     const std::scoped_lock lock(mutex_);
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (entry->key != key) continue;
@@ -69,7 +68,7 @@ class Cache {
   }
 
   const size_t max_entries_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;          // guards what follows
   std::list<Entry> entries_;  // the newest first
   uint64_t last_number_ = 0;
 };

@@ -51,8 +51,8 @@ HttpRequest FromLibrary(const httplib::Request& from) {
 }
 
 // A body that comes from a provider is sent as it is. A plain one would be compressed with brotli
-// at its highest effort, which takes seconds. The library hands on what a Range header asks for, even
-// if the body is shorter.
+// at its highest effort, which takes seconds. The library hands on what a Range header asks for,
+// even if the body is shorter.
 void ToLibrary(HttpResponse from, httplib::Response* to) {
   to->status = from.status;
   if (from.body.empty()) return;

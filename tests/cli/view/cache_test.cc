@@ -25,7 +25,8 @@ TEST(CacheTest, WhatIsKeptIsMadeOnce) {
 
 TEST(CacheTest, TheOldestGoes) {
   Cache<int> cache(2);
-  for (const char* key : {"a", "b", "a", "c"}) ASSERT_TRUE(cache.Get(key, [] { return Make(1); }).ok());
+  for (const char* key : {"a", "b", "a", "c"})
+    ASSERT_TRUE(cache.Get(key, [] { return Make(1); }).ok());
   EXPECT_EQ(**cache.Get("a", [] { return Make(2); }), 1);
   EXPECT_EQ(**cache.Get("b", [] { return Make(2); }), 2);
 }
