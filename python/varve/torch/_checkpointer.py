@@ -300,7 +300,7 @@ class Checkpointer:
             return
         if _core.is_in_callback():
             # The garbage was collected on the thread that pushes, for which close waits.
-            threading.Thread(target=_close, args=(self,)).start()
+            threading.Thread(target=_close, args=(self,), daemon=False).start()
         else:
             self.close()
 
