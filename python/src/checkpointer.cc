@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "python/src/bindings.h"
+#include "python/src/callbacks.h"
 #include "python/src/devices.h"
 #include "python/src/errors.h"
 #include "python/src/handles.h"
@@ -152,11 +153,20 @@ class CheckpointerHandle {
   template <typename Call>
   auto With(Call&& call) {
     guard_.Check();
+    RefuseCallback();
     const nb::gil_scoped_release release;
     const std::lock_guard lock(mutex_);
     return call(*checkpointer_);
   }
-  // The same, for a call after which no save reads tensors.
+  // The same for a call that only looks, which waits for no other call. The thread that pushes may
+  // look while close waits for it.
+  template <typename Call>
+  auto Look(Call&& call) const {
+    guard_.Check();
+    const nb::gil_scoped_release release;
+    return call(std::as_const(*checkpointer_));
+  }
+  // The same as With, for a call after which no save reads tensors.
   template <typename Call>
   void Settle(Call&& call) {
     guard_.Check();
@@ -200,6 +210,7 @@ class CheckpointerHandle {
     // Nobody has waited for a save that still reads the last ones. It is not committed.
     if (is_lent_) Settle([](AsyncCheckpointer& c) { return c.RequireAwaited(); });
     guard_.Check();
+    RefuseCallback();
     const auto lock = LockWithGil<std::unique_lock<std::mutex>>(mutex_);
     if (!fill(&held_)) return std::nullopt;
     const Streams streams = CurrentStreams();
@@ -230,6 +241,15 @@ class CheckpointerHandle {
 
  private:
   using Streams = std::vector<uintptr_t>;
+
+  // A call that waits for the thread it is on would wait for ever.
+  static void RefuseCallback() {
+    if (!IsInCallback()) return;
+    ThrowIfError(Status::FailedPrecondition(
+        "a thread of varve called the checkpointer, in a log handler or in what Python freed "
+        "there: "
+        "only last_push and last_save may be called there. Call from the thread of the training"));
+  }
 
   // Needs the GIL.
   Streams CurrentStreams() const {
@@ -269,7 +289,8 @@ std::optional<RemoteOptions> WithCallback(std::optional<RemoteOptions> remote,
                                           const nb::object& on_push) {
   if (!remote.has_value()) return remote;
   remote->on_push = [shared = ShareWithoutGil(on_push)](const PushStats& stats) {
-    const nb::gil_scoped_acquire acquire;
+    const CallbackScope scope;
+    if (!scope.may_call()) return;
     try {
       (*shared)(stats);
     } catch (nb::python_error& error) {
@@ -390,11 +411,11 @@ void BindCheckpointer(nb::module_& module) {
            "above.")
       .def("last_stats",
            [](CheckpointerHandle* handle) {
-             return handle->With([](AsyncCheckpointer& c) { return c.last_stats(); });
+             return handle->Look([](const AsyncCheckpointer& c) { return c.last_stats(); });
            })
       .def("last_push",
            [](CheckpointerHandle* handle) {
-             return handle->With([](AsyncCheckpointer& c) { return c.last_push(); });
+             return handle->Look([](const AsyncCheckpointer& c) { return c.last_push(); });
            })
       .def("close", &CheckpointerHandle::Close);
   module.def("open_checkpointer", OpenCheckpointer, nb::arg("path"), nb::arg("run"),

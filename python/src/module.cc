@@ -5,6 +5,7 @@
 #include <string>
 
 #include "python/src/bindings.h"
+#include "python/src/callbacks.h"
 #include "python/src/devices.h"
 #include "python/src/errors.h"
 #include "varve/version.h"
@@ -15,6 +16,7 @@ NB_MODULE(_core, module) {
   module.def("cuda_version", &varve::python::CudaVersion,
              "The CUDA for which the module was built, such as \"13.0\". \"\": without CUDA.");
   varve::python::RegisterErrors();
+  varve::python::BindCallbacks(module);
   varve::python::BindRecords(module);
   varve::python::BindProgress(module);
   varve::python::BindWriter(module);

@@ -6,6 +6,7 @@
 
 #include "cli/parse.h"
 #include "python/src/bindings.h"
+#include "python/src/callbacks.h"
 #include "python/src/errors.h"
 
 namespace nb = nanobind;
@@ -74,15 +75,16 @@ RetentionPolicy MakePolicy(uint64_t keep_last, uint64_t keep_every,
 
 std::shared_ptr<nb::object> ShareWithoutGil(const nb::object& object) {
   return {new nb::object(object), [](nb::object* held) {
-            const nb::gil_scoped_acquire acquire;
-            delete held;
+            const CallbackScope scope;
+            if (scope.may_call()) delete held;
           }};
 }
 
 Progress MakeProgress(const nb::object& callback) {
   if (callback.is_none()) return {};
   return [shared = ShareWithoutGil(callback)](uint64_t done_bytes, uint64_t total_bytes) {
-    const nb::gil_scoped_acquire acquire;
+    const CallbackScope scope;
+    if (!scope.may_call()) return;
     try {
       (*shared)(done_bytes, total_bytes);
     } catch (nb::python_error& error) {

@@ -2,7 +2,11 @@
 """Checkpointer(remote=...): the disk of a training is lost, and another host goes on. Skipped where torch is
 not installed. The object store is the folder of a file:// URL."""
 
+import logging
 import shutil
+import subprocess
+import sys
+import textwrap
 import unittest
 
 import varve
@@ -132,6 +136,127 @@ class RemoteCheckpointerTest(StoreTest):
         ):
             with self.subTest(pattern), self.assertRaisesRegex(varve.InvalidArgumentError, pattern):
                 varve.torch.Checkpointer(self.path, **{"remote": self.url, **options})
+
+
+# What a script does before its end: arguments are the folder and the URL.
+BEGIN = """
+import gc, logging, os, sys, threading, torch, varve.torch
+torch.set_num_threads(1)
+torch.manual_seed(1)
+model = torch.nn.Linear(1000, 1000)
+def step(number):
+    ckpt.before_optimizer_step()
+    with torch.no_grad():
+        model.weight += 1
+    ckpt.after_step(number)
+def start(**options):
+    global ckpt
+    ckpt = varve.torch.Checkpointer(sys.argv[1], remote=sys.argv[2], **options)
+    ckpt.restore(model=model)
+"""
+
+
+class EndTest(StoreTest):
+    """The process of a checkpointer that nobody closes ends as it would without one."""
+
+    def setUp(self):
+        super().setUp()
+        self.url = f"file://{self.folder}/place"
+
+    def run_script(self, code):
+        return subprocess.run(
+            [sys.executable, "-c", BEGIN + textwrap.dedent(code), str(self.path), self.url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def check_steps(self, expected):
+        for path in (self.path, self.url):
+            with varve.open(path) as store:
+                self.assertEqual([info.step for info in store.steps()], expected, path)
+
+    def test_the_last_save_is_kept(self):
+        for code, status, said in (
+            ("", 0, "^$"),
+            ("ckpt.wait()", 0, "^$"),
+            ("sys.exit(3)", 3, "^$"),
+            (
+                "raise ValueError('of the training')",
+                1,
+                "^Traceback(.|\\n)*\nValueError: of the training$",
+            ),
+        ):
+            with self.subTest(code):
+                ended = self.run_script(f"start()\nstep(0)\nstep(1)\n{code}")
+                self.assertRegex(ended.stderr.strip(), said)
+                self.assertEqual(ended.returncode, status)
+                self.check_steps([0, 1])
+                shutil.rmtree(self.path)
+                shutil.rmtree(self.folder / "place")
+
+    def test_what_is_not_pushed_in_time_is_said(self):
+        self.run_script("start()\nstep(0)").check_returncode()
+        (self.folder / "place").rename(self.folder / "away")
+        (self.folder / "place").write_text("in the way")
+        ended = self.run_script("start(remote_close_timeout=0.1)\nstep(1)")
+        self.assertRegex(ended.stderr, "varve: unreported error .*step 1 is not in file://")
+        self.assertEqual(ended.returncode, 0)
+        with varve.open(self.path) as store:
+            self.assertEqual([info.step for info in store.steps()], [0, 1])
+
+    def test_garbage_may_be_collected_on_the_thread_that_pushes(self):
+        ended = self.run_script("""
+            gc.disable()
+            dropped, collected = threading.Event(), threading.Event()
+            class Handler(logging.Handler):
+                def emit(self, record):
+                    dropped.wait()
+                    gc.collect()
+                    collected.set()
+            logging.getLogger("varve").addHandler(Handler())
+            logging.getLogger("varve").setLevel(logging.INFO)
+            start(remote_close_timeout=1)
+            step(0)
+            ckpt.wait()
+            cycle = [ckpt]
+            cycle.append(cycle)
+            del cycle, ckpt
+            dropped.set()
+            collected.wait()
+            """)
+        self.assertEqual((ended.stderr, ended.returncode), ("", 0))
+        self.check_steps([0])
+
+
+class HandlerTest(StoreTest):
+    """A log handler may look at the checkpointer, also while close waits for the last push."""
+
+    def test_it_sees_the_push_and_is_refused_what_waits(self):
+        seen, refused = [], []
+
+        class Handler(logging.Handler):
+            def emit(self, record):
+                seen.append((ckpt.last_save.step, ckpt.last_push.step))
+                try:
+                    ckpt.wait()
+                except varve.FailedPreconditionError as error:
+                    refused.append(str(error))
+
+        training, handler, log = Training(1), Handler(), logging.getLogger("varve")
+        level = log.level
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        self.addCleanup(log.removeHandler, handler)
+        self.addCleanup(log.setLevel, level)
+        ckpt = varve.torch.Checkpointer(
+            self.path, remote=f"file://{self.folder}/place", remote_interval=100
+        )
+        ckpt.restore(**training.parts())
+        ckpt.after_step(7)
+        ckpt.close()
+        self.assertEqual(seen, [(7, 7)])
+        self.assertRegex(refused[0], "closed|last_push and last_save")
 
 
 if __name__ == "__main__":

@@ -122,11 +122,19 @@ class TransformersTest(StoreTest):
             first.train(resume_from_checkpoint=True)
         shutil.rmtree(self.folder / "a")
         second, found = self.trainer(seed=2)
+        (self.folder / "b").mkdir()  # as a disk that was just mounted
         VarveCallback(self.folder / "b", remote=remote).attach(second)
         second.train(resume_from_checkpoint=True)
         self.assertEqual(found.losses, {s: v for s, v in expected.losses.items() if s > 10})
 
     def test_where_nothing_is_saved_true_starts_anew(self):
+        trainer, watcher = self.trainer(max_steps=2)
+        VarveCallback(self.path).attach(trainer)
+        trainer.train(resume_from_checkpoint=True)
+        self.assertEqual(sorted(watcher.losses), [1, 2])
+
+    def test_an_empty_folder_starts_anew(self):
+        self.path.mkdir()
         trainer, watcher = self.trainer(max_steps=2)
         VarveCallback(self.path).attach(trainer)
         trainer.train(resume_from_checkpoint=True)

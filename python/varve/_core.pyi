@@ -12,6 +12,12 @@ def cuda_version() -> str:
     The CUDA for which the module was built, such as "13.0". "": without CUDA.
     """
 
+def end_callbacks() -> None:
+    """Threads of varve call no Python from here on."""
+
+def is_in_callback() -> bool:
+    """Whether a thread of varve runs this."""
+
 class CheckpointId:
     """A step of a run, by name."""
 

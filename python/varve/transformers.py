@@ -19,7 +19,7 @@ import torch
 import transformers
 
 from . import _remote, _store
-from ._errors import FailedPreconditionError, InvalidArgumentError
+from ._errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .torch import Checkpointer, _state_dict, _training, _trees
 
 _SCHEME = "varve://"
@@ -45,7 +45,7 @@ class VarveCallback(transformers.TrainerCallback):
     `attach` it to the Trainer, whose save_strategy and save_steps decide when. The Trainer writes no
     checkpoint-N folders then. A step of the store has the model, optimizer, scheduler, scaler, generators
     and the Trainer's state. A resumed training has the losses of one that was not stopped. `run` and
-    `options` are those of Checkpointer. With `remote` a host whose folder is missing goes on from there.
+    `options` are those of Checkpointer. With `remote` a host whose folder has no store goes on from there.
     The number of a step is global_step, and its metrics are the numbers that the Trainer logged last. For one
     process. load_best_model_at_end and save_strategy "best" need the Trainer's own files, and are refused.
     """
@@ -91,15 +91,22 @@ class VarveCallback(transformers.TrainerCallback):
     # batches to skip, the generators, which it sets after it has skipped, and a model, whose weights are
     # replaced before the first step.
 
+    def _has_store(self) -> bool:
+        try:
+            _store.open(self._path).close()
+        except NotFoundError:
+            return False
+        return True
+
     def _pull(self) -> None:
-        """On a new host, whose folder is missing, the newest snapshot of `remote` is looked at for steps."""
+        """On a new host, whose folder is missing or empty, the newest snapshot of `remote` comes first."""
         url = self._options.get("remote")
-        if url is not None and not os.path.exists(self._path) and _remote.snapshots(url):
+        if url is not None and not self._has_store() and _remote.snapshots(url):
             _remote.pull(url, self._path)
 
     def _step_of(self, resume: Any) -> Optional[str]:
         if resume is True:
-            if not os.path.exists(self._path):
+            if not self._has_store():
                 return None
             with _store.open(self._path) as store:
                 return "latest" if self._run in [run.name for run in store.runs()] else None

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import logging
 import operator
 import os
 import signal
+import sys
 import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Optional, Union
@@ -17,7 +20,13 @@ import numpy as np
 import torch
 
 from .. import _arrays, _core, _remote, _store
-from .._errors import Error, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from .._errors import (
+    Error,
+    FailedPreconditionError,
+    ForkedError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from . import _gpu, _state_dict, _training, _trees
 from ._capture import Capture, State
 
@@ -130,6 +139,7 @@ class Checkpointer:
         self._lent_on_gpus = False
         self._signal: Optional[int] = None
         self._old_handlers: dict[int, Any] = {}
+        _OPEN.add(self)
         try:
             self._catch(stop_signals)
         except BaseException:
@@ -274,6 +284,7 @@ class Checkpointer:
         except Error as found:
             error = found  # which the store's error repeats with less detail
         self._closed = True
+        _OPEN.discard(self)
         self._detach()
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
@@ -285,7 +296,12 @@ class Checkpointer:
             raise error
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if getattr(self, "_closed", True):
+            return
+        if _core.is_in_callback():
+            # The garbage was collected on the thread that pushes, for which close waits.
+            threading.Thread(target=_close, args=(self,), daemon=False).start()
+        else:
             self.close()
 
     def __enter__(self) -> Checkpointer:
@@ -477,6 +493,26 @@ class Checkpointer:
 
     def _note_signal(self, number: int, _frame: Optional[FrameType]) -> None:
         self._signal = number
+
+
+_OPEN: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
+
+
+def _close(checkpointer: Checkpointer) -> None:
+    """Closes a checkpointer that nobody closed. An error is printed."""
+    try:
+        checkpointer.close()
+    except ForkedError:
+        pass  # it is the parent's
+    except Exception as error:
+        print(f"varve: unreported error of a checkpointer: {error}", file=sys.stderr)
+
+
+@atexit.register
+def _close_all() -> None:
+    """An interpreter that ends can run neither hooks nor log handlers, so this comes before."""
+    for checkpointer in list(_OPEN):
+        _close(checkpointer)
 
 
 def _log_push(stats: _core.PushStats) -> None:
