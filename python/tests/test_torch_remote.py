@@ -205,29 +205,6 @@ class EndTest(StoreTest):
         with varve.open(self.path) as store:
             self.assertEqual([info.step for info in store.steps()], [0, 1])
 
-    def test_garbage_may_be_collected_on_the_thread_that_pushes(self):
-        ended = self.run_script("""
-            gc.disable()
-            dropped, collected = threading.Event(), threading.Event()
-            class Handler(logging.Handler):
-                def emit(self, record):
-                    dropped.wait()
-                    gc.collect()
-                    collected.set()
-            logging.getLogger("varve").addHandler(Handler())
-            logging.getLogger("varve").setLevel(logging.INFO)
-            start(remote_close_timeout=1)
-            step(0)
-            ckpt.wait()
-            cycle = [ckpt]
-            cycle.append(cycle)
-            del cycle, ckpt
-            dropped.set()
-            collected.wait()
-            """)
-        self.assertEqual((ended.stderr, ended.returncode), ("", 0))
-        self.check_steps([0])
-
 
 class HandlerTest(StoreTest):
     """A log handler may look at the checkpointer, also while close waits for the last push."""
