@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 import unittest
 
 import varve
@@ -116,6 +117,8 @@ class RemoteCheckpointerTest(StoreTest):
             training.step()
             ckpt.after_step(3)
             ckpt.wait()
+            while ckpt.last_push is None:
+                time.sleep(0.01)
             with self.assertRaises(varve.Error):
                 ckpt.close()
         self.assertIn("push", logs.output[0])
@@ -204,6 +207,29 @@ class EndTest(StoreTest):
         self.assertEqual(ended.returncode, 0)
         with varve.open(self.path) as store:
             self.assertEqual([info.step for info in store.steps()], [0, 1])
+
+    def test_garbage_may_be_collected_on_the_thread_that_pushes(self):
+        ended = self.run_script("""
+            gc.disable()
+            dropped, collected = threading.Event(), threading.Event()
+            class Handler(logging.Handler):
+                def emit(self, record):
+                    dropped.wait()
+                    gc.collect()
+                    collected.set()
+            logging.getLogger("varve").addHandler(Handler())
+            logging.getLogger("varve").setLevel(logging.INFO)
+            start(remote_close_timeout=1)
+            step(0)
+            ckpt.wait()
+            cycle = [ckpt]
+            cycle.append(cycle)
+            del cycle, ckpt
+            dropped.set()
+            collected.wait()
+            """)
+        self.assertEqual((ended.stderr, ended.returncode), ("", 0))
+        self.check_steps([0])
 
 
 class HandlerTest(StoreTest):

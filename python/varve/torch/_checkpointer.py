@@ -299,8 +299,8 @@ class Checkpointer:
         if getattr(self, "_closed", True):
             return
         if _core.is_in_callback():
-            # The garbage was collected on the thread that pushes, for which close waits.
-            threading.Thread(target=_close, args=(self,), daemon=False).start()
+            # The garbage was collected on the thread that pushes, for which close would wait.
+            _KEPT.append(self)
         else:
             self.close()
 
@@ -446,7 +446,11 @@ class Checkpointer:
         """Copies a step from the newest snapshot that has it. False: none has it."""
         assert self._remote is not None
         for info in reversed(_remote.snapshots(self._remote)):
-            with _store.open(self._remote, snapshot=info.number) as there:
+            try:
+                there = _store.open(self._remote, snapshot=info.number)
+            except NotFoundError:
+                continue  # another host has removed it meanwhile
+            with there:
                 if expression in there:
                     there.copy_to(self.store, [expression])
                     return True
@@ -496,6 +500,7 @@ class Checkpointer:
 
 
 _OPEN: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
+_KEPT: list[Checkpointer] = []  # nobody has them, and they are closed at the end
 
 
 def _close(checkpointer: Checkpointer) -> None:
@@ -511,8 +516,9 @@ def _close(checkpointer: Checkpointer) -> None:
 @atexit.register
 def _close_all() -> None:
     """An interpreter that ends can run neither hooks nor log handlers, so this comes before."""
-    for checkpointer in list(_OPEN):
+    for checkpointer in [*_OPEN, *_KEPT]:
         _close(checkpointer)
+    _KEPT.clear()
 
 
 def _log_push(stats: _core.PushStats) -> None:
