@@ -79,14 +79,19 @@ async function show() {
   main.setAttribute("aria-busy", "true");
   byId("status").textContent = "";
   let content;
+  let store = {};
   try {
     content = await view.show({ get: (name) => parameters.get(name) ?? "", all: (name) => parameters.getAll(name), change });
+    store = await ask("store");
   } catch (error) {
     if (error.name === "AbortError") return;
     content = h("p", { class: "error", role: "alert" }, printable(error.message));
   }
   if (mine !== round) return;
-  replace(main, h("h2", { class: "view-title" }, view.title), content);
+  if (store.path) byId("store").textContent = printable(store.path);
+  // Every view is then of an old snapshot.
+  const warning = store.warning && h("p", { class: "error", role: "alert" }, printable(store.warning));
+  replace(main, h("h2", { class: "view-title" }, view.title), warning, content);
   main.removeAttribute("aria-busy");
   main.dataset.ready = String(round); // for whoever waits for the view
   byId("status").textContent = `Asked at ${new Date().toLocaleTimeString()}.`;
@@ -140,7 +145,7 @@ function press(event) {
   event.preventDefault();
 }
 
-async function start() {
+function start() {
   setTheme(savedTheme());
   byId("theme").addEventListener("click", switchTheme);
   byId("refresh").addEventListener("click", show);
@@ -152,12 +157,6 @@ async function start() {
   addEventListener("hashchange", show);
   addEventListener("keydown", press);
   show();
-  try {
-    const store = await ask("store");
-    byId("store").textContent = printable(store.path);
-  } catch {
-    // The view says what is wrong.
-  }
 }
 
 start();

@@ -15,10 +15,9 @@ export async function showHealth() {
       ["kind", { store: "a store", group: "the root of a group of ranks", remote: "a remote store" }[store.kind]],
       ["varve", store.version],
     ]),
-    store.warning && h("p", { class: "error" }, printable(store.warning)),
     checkSection(check),
     later(rest(), "Space and saves"),
-  ].filter(Boolean);
+  ];
 }
 
 function checkSection(check) {
