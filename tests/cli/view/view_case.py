@@ -13,6 +13,7 @@ import urllib.parse
 
 import harness
 import safetensors_bytes as files
+from verb_case import VerbCase
 
 
 class View:
@@ -145,6 +146,15 @@ def hostile_store(folder, store):
     for name in ("<u>m</u>", "__proto__"):
         arguments += ["--metric", f"{name}=1"]
     harness.varve(store, "import", path, *arguments)
+
+
+class ViewCase(VerbCase):
+    def setUp(self):
+        super().setUp()
+        train(self.folder, self.store)
+
+    def view(self, *arguments):
+        return View(self.store, *arguments)
 
 
 def kept_folder(name):
