@@ -2,7 +2,7 @@
 """A writer that saves, drops and reclaims for a long time, and readers in processes of their own.
 
 It plots disk, memory, descriptors, and the times of saves and queries, as PNG, and judges their drift
-after the warm-up, in which the block caches of the writer and of the readers fill. The manifest of the
+after the warm-up, in which memory grows for some 17,000 steps (docs/decisions.md). The manifest of the
 store grows until the writer opens it anew, and disk, memory and queries follow its length. So the rows
 of one manifest are one period, and their mean is one point. A manifest that is the first, or was not
 filled, is left out. The drift is that of the line through the medians of pairs of points (Theil and
@@ -154,7 +154,7 @@ def judge(options, who, points, names):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, help="default 30,000")
+    parser.add_argument("--steps", type=int, help="default 40,000")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument(
         "--steps-a-manifest",
@@ -170,7 +170,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="a folder for plots and rows")
     options = parser.parse_args()
     if options.steps is None:
-        options.steps = 10**9 if options.minutes else 30000
+        options.steps = 10**9 if options.minutes else 40000
     rows, read = soak(options)
     if options.output:
         plot(rows, read, options.output)
