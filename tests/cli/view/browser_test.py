@@ -320,6 +320,21 @@ class BrowserTest(unittest.TestCase):
                 self.wait_until_shown()
                 self.assertIn("main@2", self.browser.find_element(By.ID, "main").text)
 
+    def test_every_view_says_that_newer_snapshots_are_not_known(self):
+        place = self.folder / "remote"
+        url = f"file://{place}"
+        harness.varve(self.store, "push", url)
+        with view_case.View(url) as view:
+            self.views[url] = view
+            self.assertNotIn("no newer snapshot", self.open("runs", url))
+            place.rename(self.folder / "away")
+            place.write_text("no folder")
+            while "warning" not in view.ask("store"):
+                pass  # it looks for new ones every two seconds
+            for fragment in ("runs", "space", self.link("step", step="latest")):
+                with self.subTest(view=fragment):
+                    self.assertIn("no newer snapshot could be looked for", self.open(fragment, url))
+
     def test_another_origin_gets_nothing(self):
         """A page of another port of this machine, which is another origin, knows the whole URL."""
         url = self.views[self.store].url
