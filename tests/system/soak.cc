@@ -6,10 +6,12 @@
 // asks for the newest step, while a reader that stays open follows. Prints a line every 50 steps,
 // where as many steps are live as at any other line:
 //
-//   STEP DISK_BYTES RSS_BYTES DESCRIPTORS SAVE_MS QUERY_MS MANIFEST
+//   STEP DISK_BYTES RSS_BYTES DESCRIPTORS SAVE_MS QUERY_MS MANIFEST REFERENCE_MS
 //
 // RSS and descriptors are means over the steps since the line before, and times are medians. A
-// query opens the store for reading, finds the newest step and reads its smallest tensors. MANIFEST
+// query opens the store for reading, finds the newest step and reads its smallest tensors. The
+// reference is work of about the same kinds without varve, so it is slow when the machine is.
+// MANIFEST
 // is the number of the manifest. It grows with each commit until RocksDB writes a new one, and much
 // that is measured follows its length. Exits 1 with a message when anything fails.
 //
@@ -17,9 +19,10 @@
 // program makes these grow. A judge of its lines must see that.
 //
 // soak --reader STORE: a reader in a process of its own. It reads the newest step through a handle
-// that stays open, and opens another one for each read, until its input ends. Prints each second
+// that stays open, and opens another one for each read, until its input ends. Prints a line when
+// the manifest is another one
 //
-//   READS 0 RSS_BYTES DESCRIPTORS 0 QUERY_MS 0
+//   READS 0 RSS_BYTES DESCRIPTORS 0 QUERY_MS MANIFEST REFERENCE_MS
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -36,6 +39,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/digest.h"
+#include "base/util.h"
 #include "tests/support/step_content.h"
 
 namespace varve::internal::testing {
@@ -119,19 +124,51 @@ class Line {
   }
   void Print(uint64_t number, uint64_t disk_bytes, uint64_t manifest) {
     const auto looks = static_cast<double>(num_looks_);
-    std::printf("%llu %llu %.0f %.2f %.3f %.3f %llu\n", static_cast<unsigned long long>(number),
-                static_cast<unsigned long long>(disk_bytes),
-                static_cast<double>(resident_bytes_) / looks,
-                static_cast<double>(descriptors_) / looks, TakeMedian(&save_ms),
-                TakeMedian(&query_ms), static_cast<unsigned long long>(manifest));
+    std::printf(
+        "%llu %llu %.0f %.2f %.3f %.3f %llu %.3f\n", static_cast<unsigned long long>(number),
+        static_cast<unsigned long long>(disk_bytes), static_cast<double>(resident_bytes_) / looks,
+        static_cast<double>(descriptors_) / looks, TakeMedian(&save_ms), TakeMedian(&query_ms),
+        static_cast<unsigned long long>(manifest), TakeMedian(&reference_ms));
     std::fflush(stdout);
     *this = {};
   }
 
-  std::vector<double> save_ms, query_ms;
+  std::vector<double> save_ms, query_ms, reference_ms;
 
  private:
   uint64_t resident_bytes_ = 0, descriptors_ = 0, num_looks_ = 0;
+};
+
+// Work without varve: small files are written, synced, read and hashed, beside the store.
+class Reference {
+ public:
+  explicit Reference(const fs::path& store) : folder_(store.string() + "~reference") {
+    fs::create_directory(folder_);
+  }
+  Reference(const Reference&) = delete;
+  Reference& operator=(const Reference&) = delete;
+  ~Reference() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  // Returns how many milliseconds it took.
+  Result<double> Work() {
+    const auto start = Clock::now();
+    for (int i = 0; i < 8; ++i) {
+      const fs::path file = folder_ / std::to_string(i);
+      VARVE_RETURN_IF_ERROR(WriteFileAtomically(file, block_));
+      VARVE_ASSIGN_OR_RETURN(const std::string read, ReadSmallFile(file, block_.size()));
+      for (int pass = 0; pass < 8; ++pass) block_[0] ^= static_cast<char>(Hash(read) & 1);
+    }
+    return MillisecondsSince(start);
+  }
+
+ private:
+  static uint64_t Hash(std::string_view bytes) { return ComputeDigest(0, AsBytes(bytes)).lo; }
+
+  const fs::path folder_;
+  std::string block_ = std::string(size_t{64} << 10, 'x');
 };
 
 // Mistakes that are made on purpose.
@@ -165,7 +202,8 @@ Status ReadUntilInputEnds(const fs::path& path) {
     done = true;
   });
   Line line;
-  auto last = Clock::now();
+  Reference reference(path.string() + "~reader" + std::to_string(::getpid()));
+  uint64_t manifest = ManifestNumber(path);
   for (uint64_t reads = 0; !done; ++reads) {
     VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*follower)));
     const auto asked = Clock::now();
@@ -174,12 +212,14 @@ Status ReadUntilInputEnds(const fs::path& path) {
       VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*reader)));
     }
     line.query_ms.push_back(MillisecondsSince(asked));
+    VARVE_ASSIGN_OR_RETURN(const double reference_ms, reference.Work());
+    line.reference_ms.push_back(reference_ms);
     line.Look();
-    if (MillisecondsSince(last) >= 1000) {
-      line.Print(reads, 0, 0);
-      last = Clock::now();
-    }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const uint64_t next = ManifestNumber(path);
+    if (next == manifest && !done) continue;
+    line.Print(reads, 0, manifest);
+    manifest = next;
   }
   return Status::Ok();
 }
@@ -197,6 +237,7 @@ Status Soak(const fs::path& path, uint64_t num_steps, double seconds, uint64_t s
   });
   std::deque<uint64_t> live;
   Line line;
+  Reference reference(path);
   const auto began = Clock::now();
   Leaks leaks;
   const Status status = [&]() -> Status {
@@ -221,6 +262,8 @@ Status Soak(const fs::path& path, uint64_t num_steps, double seconds, uint64_t s
         VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path));
         VARVE_RETURN_IF_ERROR(IgnoreGone(ReadNewest(*reader)));
         line.query_ms.push_back(MillisecondsSince(asked));
+        VARVE_ASSIGN_OR_RETURN(const double reference_ms, reference.Work());
+        line.reference_ms.push_back(reference_ms);
       }
       line.Look();
       if (step % kReclaimEvery != 0) continue;
