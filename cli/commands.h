@@ -40,6 +40,7 @@ void AddPush(CLI::App& app, Context& context);
 void AddPull(CLI::App& app, Context& context);
 void AddCheck(CLI::App& app, Context& context);
 void AddRepair(CLI::App& app, Context& context);
+void AddSeal(CLI::App& app, Context& context);
 void AddStats(CLI::App& app, Context& context);
 void AddView(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);

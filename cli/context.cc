@@ -13,6 +13,7 @@
 #include "cli/print.h"
 #include "objects/url.h"
 #include "varve/remote.h"
+#include "varve/seal.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -46,6 +47,9 @@ void Context::AddGlobalOptions(CLI::App* app) {
       ->type_name("FOLDER");
   app->add_option("--cache-bytes", cache_bytes_, "The most that --cache takes, by default 4GiB")
       ->type_name("BYTES");
+  app->add_option("--key-file", key_file_, "The key of a sealed store (docs/security.md)")
+      ->type_name("FILE")
+      ->envname("VARVE_KEY_FILE");
   app->add_flag("--json", json_, "Print one JSON value on standard output");
   app->add_flag("-q,--quiet", quiet_, "No progress bar, remarks or summaries");
 }
@@ -54,11 +58,23 @@ void Context::OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run
   OnAnything(verb, [this, run = std::move(run)] { return ReadAnywhere(run); });
 }
 
+void Context::OnReadingWithKey(CLI::App* verb, std::function<Outcome(const Store&)> run) {
+  OnAnything(verb, [this, run = std::move(run)]() -> Outcome {
+    std::string path;
+    if (Outcome outcome = StoreOrUrl(&path); !outcome.ok()) return outcome;
+    const Result<std::string> key = ReadKey();
+    if (!key.ok()) return key.status();
+    if (key->empty() || LooksLikeUrl(path)) return ReadAnywhere(run);
+    const Result<std::unique_ptr<Store>> store = Store::OpenForReading(path, {.key = *key});
+    return store.ok() ? run(**store) : OpenOutcome(store.status());
+  });
+}
+
 void Context::OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run) {
   OnAnything(verb, [this, run = std::move(run)]() -> Outcome {
     std::string path;
     if (Outcome outcome = StorePath(&path); !outcome.ok()) return outcome;
-    const Result<std::unique_ptr<Store>> store = Store::Open(path);
+    const Result<std::unique_ptr<Store>> store = OpenForWriting(path);
     return store.ok() ? run(**store) : OpenOutcome(store.status());
   });
 }
@@ -92,6 +108,18 @@ Result<std::unique_ptr<Store>> Context::OpenForReading(const std::string& path,
     VARVE_ASSIGN_OR_RETURN(options.cache_bytes, ParseByteSize(cache_bytes_));
   }
   return OpenRemote(path, options);
+}
+
+Result<std::unique_ptr<Store>> Context::OpenForWriting(const std::string& path,
+                                                       Absent absent) const {
+  VARVE_ASSIGN_OR_RETURN(const std::string key, ReadKey());
+  const StoreOptions options{.key = key};
+  if (absent == Absent::kMake) return Store::OpenOrCreate(path, {.store = options});
+  return Store::Open(path, options);
+}
+
+Result<std::string> Context::ReadKey() const {
+  return key_file_.empty() ? std::string() : ReadKeyFile(key_file_);
 }
 
 Outcome Context::StorePath(std::string* path) const {

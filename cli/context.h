@@ -46,6 +46,8 @@ class Context {
   // beside a live writer if there is one. With OnWriting the verb is its only writer. With
   // OnAnything no store is opened.
   void OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run);
+  // The same with the key that was given: what is sealed can be verified.
+  void OnReadingWithKey(CLI::App* verb, std::function<Outcome(const Store&)> run);
   void OnWriting(CLI::App* verb, std::function<Outcome(Store&)> run);
   void OnAnything(CLI::App* verb, std::function<Outcome()> run);
 
@@ -58,6 +60,13 @@ class Context {
   // snapshot, or the newest one.
   Result<std::unique_ptr<Store>> OpenForReading(const std::string& path,
                                                 std::optional<uint64_t> snapshot = {}) const;
+  // Opens a store as its only writer, with the key that was given. kMake: makes it if there is
+  // none.
+  enum class Absent { kError, kMake };
+  Result<std::unique_ptr<Store>> OpenForWriting(const std::string& path,
+                                                Absent absent = Absent::kError) const;
+  // Reads the key of --key-file. Empty: none was given.
+  Result<std::string> ReadKey() const;
 
   // Returns the outcome, with advice on what to do next after damage, and after the disk of the
   // store is full.
@@ -89,6 +98,7 @@ class Context {
   std::string store_path_;
   std::string cache_folder_;
   std::string cache_bytes_;
+  std::string key_file_;
   bool json_ = false;
   bool quiet_ = false;
   std::function<Outcome()> action_;

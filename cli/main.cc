@@ -49,6 +49,7 @@ void AddVerbs(CLI::App& app, Context& context) {
   AddPull(app, context);
   AddCheck(app, context);
   AddRepair(app, context);
+  AddSeal(app, context);
   AddStats(app, context);
   AddView(app, context);
   AddVersion(app, context);

@@ -69,6 +69,9 @@ Outcome SubmitRequest(const Context& context, const Request& request, bool no_wa
   if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
   SubmitOptions options;
   options.wait = !no_wait;
+  const Result<std::string> key = context.ReadKey();
+  if (!key.ok()) return key.status();
+  options.key = *key;
   auto submitted = Submit(path, request, options);
   if (!submitted.ok()) return submitted.status();
   *report = *std::move(submitted);

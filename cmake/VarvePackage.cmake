@@ -21,7 +21,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libvarve-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
-    "librocksdb-dev (>= 7.8), libtbb-dev, libzstd-dev, libxxhash-dev, pkg-config")
+    "librocksdb-dev (>= 7.8), libtbb-dev, libzstd-dev, libxxhash-dev, libsodium-dev, pkg-config")
 if(VARVE_HAS_MPI)
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libopenmpi-dev")
 endif()

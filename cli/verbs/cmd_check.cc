@@ -19,7 +19,8 @@ namespace varve::internal::cli {
 nlohmann::ordered_json ToJson(const CheckReport& report) {
   return {{"ok", report.ok()},           {"errors", report.errors},
           {"steps", report.num_steps},   {"tensors", report.num_tensors},
-          {"chunks", report.num_chunks}, {"bytes_read", report.bytes_read}};
+          {"chunks", report.num_chunks}, {"bytes_read", report.bytes_read},
+          {"sealed", report.is_sealed},  {"sealed_files", report.num_sealed_files}};
 }
 
 namespace {
@@ -44,7 +45,11 @@ std::string ToText(const CheckReport& report, bool read_data) {
   text += "checked " + Count(report.num_steps, "step") + ", " +
           Count(report.num_tensors, "tensor") + ", " + Count(report.num_chunks, "chunk");
   if (read_data) text += "; read and verified " + HumanBytes(report.bytes_read);
-  return text + (report.ok() ? ": no errors\n" : "\n");
+  text += report.ok() ? ": no errors\n" : "\n";
+  if (report.num_sealed_files > 0) {
+    text += "compared " + Count(report.num_sealed_files, "table file") + " with the seal\n";
+  }
+  return text;
 }
 
 // The bar is gone when this returns, so that the report starts on a clean line.
@@ -65,6 +70,9 @@ Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOpti
   } else if (!context.quiet() || !report->ok()) {
     context.PrintText(ToText(*report, check->read_data));
   }
+  if (report->is_sealed && report->num_sealed_files == 0 && report->ok()) {
+    context.Note("the store is sealed, and no key was given: nobody knows whether it was changed");
+  }
   if (report->ok()) return {};
   return {ExitCode::kDamaged, "the store is damaged: " + Count(report->errors.size(), "error")};
 }
@@ -74,7 +82,10 @@ constexpr char kCheckNotes[] =
 changes nothing. Exit code 3 means that the store is damaged; docs/operations.md
 says what to do then.
 
-JSON: ok errors[] steps tensors chunks bytes_read)";
+With --key-file, it also compares the manifest and all table files of a sealed
+store with their seal. So nobody without the key has changed them.
+
+JSON: ok errors[] steps tensors chunks bytes_read sealed sealed_files)";
 
 }  // namespace
 
@@ -86,7 +97,7 @@ void AddCheck(CLI::App& app, Context& context) {
                    "Read only this share of the chunks, chosen at random: 5%")
       ->type_name("PERCENT");
   verb->footer(kCheckNotes);
-  context.OnReading(
+  context.OnReadingWithKey(
       verb, [&context, options](const Store& store) { return RunCheck(context, store, *options); });
 }
 

@@ -68,8 +68,8 @@ ordered_json ToObject(const std::string& destination, const std::vector<SaveRepo
 Outcome RunCopy(const Context& context, const Store& store, const CopyVerbOptions& options) {
   const Result<CopyPlan> plan = Plan(store, options);
   if (!plan.ok()) return plan.status();
-  const auto destination =
-      options.init ? Store::OpenOrCreate(plan->destination) : Store::Open(plan->destination);
+  const auto destination = context.OpenForWriting(
+      plan->destination, options.init ? Context::Absent::kMake : Context::Absent::kError);
   if (!destination.ok()) return OpenOutcome(destination.status());
   const auto reports = Copy(context, store, *plan, destination->get());
   if (!reports.ok()) return reports.status();

@@ -185,7 +185,8 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   if (!plan->step) plan->step = source->step;
   if (!plan->step) return Outcome::Usage("--step is missing, and the files do not say it either");
   source->SetStep(*plan->step);
-  const auto store = options.init ? Store::OpenOrCreate(path) : Store::Open(path);
+  const auto store =
+      context.OpenForWriting(path, options.init ? Context::Absent::kMake : Context::Absent::kError);
   if (!store.ok()) return OpenOutcome(store.status());
   for (const std::string& note : source->notes) context.Note(note);
   const std::optional<CheckpointInfo> replaced = FindReplaced(**store, options.run, *plan);

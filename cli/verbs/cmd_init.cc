@@ -16,19 +16,24 @@ namespace {
 Outcome RunInit(const Context& context) {
   std::string path;
   if (Outcome outcome = context.StorePath(&path); !outcome.ok()) return outcome;
-  const auto store = Store::Create(path);
+  const Result<std::string> key = context.ReadKey();
+  if (!key.ok()) return key.status();
+  const auto store = Store::Create(path, {.store = {.key = *key}});
   if (!store.ok()) return store.status();
   if (context.json()) {
-    context.PrintJson(nlohmann::ordered_json{{"store", path}});
+    context.PrintJson(nlohmann::ordered_json{{"store", path}, {"sealed", !key->empty()}});
   } else if (!context.quiet()) {
-    context.PrintText("made an empty store in " + Printable(path) + "\n");
+    const std::string what = key->empty() ? "made an empty store in " : "made a sealed store in ";
+    context.PrintText(what + Printable(path) + "\n");
   }
   return {};
 }
 
-constexpr char kInitNotes[] = R"(The folder must not exist yet, or be empty.
+constexpr char kInitNotes[] =
+    R"(The folder must not exist yet, or be empty. With --key-file the store is sealed:
+writers need the key, and a check with the key finds what others have changed.
 
-JSON: store)";
+JSON: store sealed)";
 
 }  // namespace
 

@@ -54,6 +54,7 @@ Result<PullReport> PullWithProgress(const Context& context, const std::string& p
                                     const PullVerbOptions& options) {
   ProgressBar progress("pull", context.quiet());
   PullOptions pull;
+  VARVE_ASSIGN_OR_RETURN(pull.key, context.ReadKey());
   pull.dry_run = options.dry_run;
   pull.read_data = options.read_data;
   pull.snapshot = options.snapshot;
@@ -65,7 +66,7 @@ Result<PullReport> PullWithProgress(const Context& context, const std::string& p
 Result<std::vector<SaveReport>> PullSteps(const Context& context, const std::string& path,
                                           const PullVerbOptions& options, const Store& remote) {
   VARVE_ASSIGN_OR_RETURN(const auto ids, ResolveSteps(remote, options.steps));
-  VARVE_ASSIGN_OR_RETURN(const auto store, Store::OpenOrCreate(path));
+  VARVE_ASSIGN_OR_RETURN(const auto store, context.OpenForWriting(path, Context::Absent::kMake));
   ProgressBar progress("pull", context.quiet());
   CopyOptions copy;
   copy.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };

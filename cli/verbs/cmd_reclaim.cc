@@ -30,7 +30,7 @@ Outcome RunOnStore(const Context& context, const std::string& path,
     return Outcome::Usage("--keep, --wait and --dry-run are for URLs of object stores, " + path +
                           " is none");
   }
-  const Result<std::unique_ptr<Store>> store = Store::Open(path);
+  const Result<std::unique_ptr<Store>> store = context.OpenForWriting(path);
   if (!store.ok()) return OpenOutcome(store.status());
   const auto report = (*store)->Reclaim(options.store);
   if (!report.ok()) return report.status();

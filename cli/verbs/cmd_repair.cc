@@ -108,6 +108,7 @@ Result<RepairReport> RepairWithProgress(const Context& context, const std::strin
                                         const RepairVerbOptions& options) {
   ProgressBar progress("repair", context.quiet());
   RepairOptions repair;
+  VARVE_ASSIGN_OR_RETURN(repair.key, context.ReadKey());
   repair.dry_run = !options.yes || options.dry_run;
   repair.from = options.from;
   repair.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };

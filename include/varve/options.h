@@ -53,6 +53,11 @@ struct StoreOptions {
   // The next delta is also made against the keyframe when the chain would otherwise have more
   // encoded bytes than this number times the encoded bytes of its keyframe.
   double max_path_ratio = 2.0;
+  // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
+  // them. A store is sealed if it was made with a key. Then only writers with the key can open it,
+  // and readers need none. Store::Check of a store that was opened with its key also verifies that
+  // nobody without the key has changed it.
+  std::string key{};
 };
 
 struct CreateOptions {

@@ -81,6 +81,9 @@ struct PullOptions {
   std::optional<uint64_t> snapshot;  // unset = the newest
   Progress progress;                 // in bytes of files that are fetched
   int num_threads = 4;               // files that are fetched at the same time
+  // The key of a sealed store. The copy is sealed with it (SealStore, varve/seal.h). Without it the
+  // copy can be read, and no writer can open it before it is sealed.
+  std::string key{};
 };
 
 struct PullReport {

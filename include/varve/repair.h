@@ -27,6 +27,9 @@ struct RepairOptions {
   bool dry_run = false;
   // A backup of the store. Steps that cannot be read are taken from there. Empty = there is none.
   std::filesystem::path from{};
+  // The key of a sealed store. The repaired store is sealed with it. A table file that does not
+  // have its tag is damaged.
+  std::string key{};
   Progress progress{};  // in bytes. It starts again for each part of the work
 };
 

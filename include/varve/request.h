@@ -53,6 +53,8 @@ struct SubmitOptions {
   bool wait = true;
   // How long to wait for a live writer's answer.
   std::chrono::milliseconds timeout{60000};
+  // The key of a sealed store. It is needed when there is no writer.
+  std::string key{};
 };
 
 enum class AppliedBy {

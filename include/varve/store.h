@@ -102,6 +102,10 @@ struct CheckReport {
   uint64_t num_tensors = 0;
   uint64_t num_chunks = 0;  // distinct live chunks
   uint64_t bytes_read = 0;  // encoded bytes read and verified (read_data only)
+  bool is_sealed = false;   // the store, or a member of the group
+  // Table files that were compared with their seal. 0 of a sealed store: it was opened without its
+  // key, so nobody knows whether it was changed.
+  uint64_t num_sealed_files = 0;
 };
 
 // Describes the contents of a store, and the space that they take.

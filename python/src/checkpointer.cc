@@ -305,7 +305,7 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
     std::string_view when_busy, std::string_view compression, uint64_t staging_budget_bytes,
     uint64_t pipeline_budget_bytes, int num_threads, int retries, double check_staging,
     const std::optional<RetentionPolicy>& retention, bool has_gpus,
-    const std::optional<RemoteOptions>& remote, const nb::object& on_push) {
+    const std::optional<RemoteOptions>& remote, const nb::object& on_push, const nb::bytes& key) {
   NoteOpen();
   CheckMayWrite();
   const std::shared_ptr<Devices> devices = has_gpus ? Devices::Make() : nullptr;
@@ -313,7 +313,8 @@ std::unique_ptr<CheckpointerHandle> OpenCheckpointer(
                                     .staging_budget_bytes = staging_budget_bytes,
                                     .store = {.compression = ParseCompression(compression),
                                               .pipeline_budget_bytes = pipeline_budget_bytes,
-                                              .num_threads = num_threads},
+                                              .num_threads = num_threads,
+                                              .key = std::string(key.c_str(), key.size())},
                                     .devices = devices,
                                     .on_existing = ParseOnExisting(on_existing),
                                     .when_busy = ParseWhenBusy(when_busy),
@@ -423,7 +424,7 @@ void BindCheckpointer(nb::module_& module) {
              nb::arg("staging_budget_bytes"), nb::arg("pipeline_budget_bytes"),
              nb::arg("num_threads"), nb::arg("retries"), nb::arg("check_staging"),
              nb::arg("retention").none(), nb::arg("has_gpus"), nb::arg("remote").none(),
-             nb::arg("on_push"));
+             nb::arg("on_push"), nb::arg("key"));
 }
 
 }  // namespace varve::python

@@ -293,6 +293,8 @@ void BindWhole(nb::module_& module) {
       .Field("num_tensors", &CheckReport::num_tensors)
       .Field("num_chunks", &CheckReport::num_chunks)
       .Field("bytes_read", &CheckReport::bytes_read)
+      .Field("is_sealed", &CheckReport::is_sealed)
+      .Field("num_sealed_files", &CheckReport::num_sealed_files)
       .Done();
   RecordClass<StoreStats> stats(module, "StoreStats", "Sizes of a store, in bytes.");
   stats.Field("format_version", &StoreStats::format_version)

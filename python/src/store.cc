@@ -35,13 +35,15 @@ std::vector<CheckpointId> ToIds(const std::vector<IdTuple>& tuples) {
 }
 
 Handle OpenStore(const std::string& path, std::string_view mode, std::string_view compression,
-                 std::string_view entropy, uint64_t pipeline_budget_bytes, int num_threads) {
+                 std::string_view entropy, uint64_t pipeline_budget_bytes, int num_threads,
+                 const nb::bytes& key) {
   NoteOpen();
   if (mode != "r") CheckMayWrite();
   const StoreOptions options{.compression = ParseCompression(compression),
                              .entropy = ParseEntropy(entropy),
                              .pipeline_budget_bytes = pipeline_budget_bytes,
-                             .num_threads = num_threads};
+                             .num_threads = num_threads,
+                             .key = std::string(key.c_str(), key.size())};
   const nb::gil_scoped_release release;
   if (mode == "r") {
     return std::make_shared<StoreHandle>(ValueOrThrow(Store::OpenForReading(path, options)), path);
@@ -258,7 +260,8 @@ void BindStore(nb::module_& module) {
   BindChanging(store);
   BindSpaceCalls(store);
   module.def("open", OpenStore, nb::arg("path"), nb::arg("mode"), nb::arg("compression"),
-             nb::arg("entropy"), nb::arg("pipeline_budget_bytes"), nb::arg("num_threads"));
+             nb::arg("entropy"), nb::arg("pipeline_budget_bytes"), nb::arg("num_threads"),
+             nb::arg("key"));
   module.def("backup", MakeBackup, nb::arg("store"), nb::arg("destination"), nb::arg("read_data"),
              nb::arg("progress").none());
 }

@@ -26,6 +26,27 @@ def tree(seed=0):
     }
 
 
+class SealTest(StoreTest):
+    def test_a_store_that_is_made_with_a_key_is_sealed(self):
+        key = bytes(range(32))
+        with varve.open(self.path, "w", key=key) as store:
+            store.save(1, {"a": np.arange(1000)})
+            report = store.check()
+            self.assertTrue(report.ok and report.is_sealed)
+            self.assertGreater(report.num_sealed_files, 0)
+        with self.assertRaisesRegex(varve.FailedPreconditionError, "no key was given"):
+            varve.open(self.path, "a")
+        with varve.open(self.path) as store:
+            self.assertEqual(store[1]["a"][3], 3)
+            self.assertEqual(store.check().num_sealed_files, 0)
+        with self.assertRaisesRegex(varve.InvalidArgumentError, "has 5 bytes, expected 16 to 1024"):
+            varve.open(self.path, "a", key=b"short")
+        with varve.open(
+            self.path, "a", key=key
+        ) as store:  # what ends each test opens without a key
+            self.assertEqual(store.save(2, {"a": np.ones(3)}).num_tensors, 1)
+
+
 class SaveTest(StoreTest):
     def test_a_block_commits(self):
         with self.open() as store:

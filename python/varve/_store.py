@@ -104,6 +104,7 @@ def open(  # noqa: A001  (as h5py and zarr call it)
     entropy: str = "auto",
     pipeline_budget_bytes: int = 256 << 20,
     num_threads: int = 0,
+    key: bytes = b"",
     snapshot: Optional[int] = None,
     cache_folder: Optional[Path] = None,
     cache_bytes: int = 4 << 30,
@@ -114,7 +115,9 @@ def open(  # noqa: A001  (as h5py and zarr call it)
     nothing. "a" reads and writes, and makes the store when there is none. "w" makes a store where none is.
     It never replaces one. `compression` is "auto", "none", "fast" or "max". `entropy` is "auto", "zstd" or
     "rans", and a store that is made with "zstd" can be read by older versions. `pipeline_budget_bytes` is
-    what a save may hold besides the state. `num_threads` 0 is one for each core.
+    what a save may hold besides the state. `num_threads` 0 is one for each core. `key` is that of a sealed
+    store, 16 to 1,024 secret bytes. A store that is made with a key is sealed: writers need the key, and
+    `Store.check` of a store that was opened with its key finds what others have changed.
 
     A URL such as "s3://bucket/gpt" is opened where it lies, for reading only. What is read is fetched, and
     nothing else. `snapshot` is a number, by default that of the newest. Parts of files that were fetched stay
@@ -130,6 +133,10 @@ def open(  # noqa: A001  (as h5py and zarr call it)
                 f'mode "{mode}" with {text}: a store in an object store is opened with "r". Save to a '
                 "folder, and send it with varve.push"
             )
+        if key:
+            raise InvalidArgumentError(
+                f"{text}: a key was given, and snapshots in an object store have no seal"
+            )
         cache = "" if cache_folder is None else os.fspath(cache_folder)
         return Store(
             _core.open_remote(
@@ -142,7 +149,7 @@ def open(  # noqa: A001  (as h5py and zarr call it)
             f"snapshot and cache_folder are for URLs, and {text} is a folder"
         )
     return Store(
-        _core.open(text, mode, compression, entropy, pipeline_budget_bytes, num_threads),
+        _core.open(text, mode, compression, entropy, pipeline_budget_bytes, num_threads, key),
         mode,
     )
 

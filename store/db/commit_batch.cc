@@ -38,7 +38,7 @@ Status Ingest(Database* database, const FilesByFamily& files) {
     arg.options.move_files = true;
     arg.options.write_global_seqno = false;
   }
-  return FromRocksDb(database->Ingest(args), "committing");
+  return FromRocksDb(database->Ingest(std::move(args)), "committing");
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Status CommitBatch::WriteTable(const Database& database, Family family,
   for (; next != changes.held.end(); ++next) {
     VARVE_RETURN_IF_ERROR(named(WriteChange(*next, &writer)));
   }
-  return named(writer.Finish());  // syncs
+  return named(database.FinishTable(&writer, path));
 }
 
 void CommitBatch::PutSorted(Family family, Make make) {

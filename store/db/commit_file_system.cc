@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "store/db/sealed_manifest.h"
 #include "store/db/spare_files.h"
 
 namespace varve::internal {
@@ -103,7 +104,10 @@ IOStatus CommitFileSystem::DeleteFile(const std::string& name, const IOOptions& 
     return IOStatus::IOError("kept, as the manifest may name it", name);
   }
   IOStatus status = FileSystemWrapper::DeleteFile(name, options, debug);
-  if (status.ok() && IsManifest(name)) RemoveSpareOfManifest(name);
+  if (status.ok() && IsManifest(name)) {
+    RemoveSpareOfManifest(name);
+    if (sealer_ != nullptr) RemoveSealOfManifest(name);
+  }
   return status;
 }
 
@@ -131,6 +135,19 @@ IOStatus CommitFileSystem::ReopenWritableFile(const std::string&, const rocksdb:
   return IOStatus::NotSupported("ingested files are synced by their writer");
 }
 
+IOStatus CommitFileSystem::NewSequentialFile(const std::string& name,
+                                             const rocksdb::FileOptions& options,
+                                             std::unique_ptr<rocksdb::FSSequentialFile>* result,
+                                             IODebugContext* debug) {
+  const bool is_log = sealer_ != nullptr && name.ends_with(".log");
+  return FileSystemWrapper::NewSequentialFile(is_log ? "/dev/null" : name, options, result, debug);
+}
+
+void CommitFileSystem::RefuseTables(const std::string& why) {
+  const std::lock_guard guard(refusal_mutex_);
+  if (refusal_.empty()) refusal_ = why;
+}
+
 IOStatus CommitFileSystem::NewDirectory(const std::string& name, const IOOptions& options,
                                         std::unique_ptr<rocksdb::FSDirectory>* result,
                                         IODebugContext* debug) {
@@ -149,9 +166,16 @@ IOStatus CommitFileSystem::NewWritableFile(const std::string& name,
                                            const rocksdb::FileOptions& options,
                                            std::unique_ptr<rocksdb::FSWritableFile>* result,
                                            IODebugContext* debug) {
+  if (name.ends_with(".sst")) {
+    const std::lock_guard guard(refusal_mutex_);
+    if (!refusal_.empty()) return IOStatus::Corruption(refusal_);
+  }
   std::unique_ptr<rocksdb::FSWritableFile> base;
   IOStatus status = FileSystemWrapper::NewWritableFile(name, options, &base, debug);
   if (!status.ok()) return status;
+  if (IsManifest(name) && sealer_ != nullptr) {
+    base = std::make_unique<SealedManifest>(sealer_, name, std::move(base));
+  }
   if (IsManifest(name)) {
     *result = std::make_unique<Manifest>(this, name, std::move(base));
   } else {

@@ -10,7 +10,9 @@
 // database afterwards. So after such an error nothing is deleted until the database has been closed
 // and read again.
 //
-// After each sync of the manifest its length is noted (manifest_note.h).
+// After each sync of the manifest its length is noted (manifest_note.h). In a sealed store, the
+// manifest is sealed before it grows (sealed_manifest.h), logs of RocksDB are empty for who reads
+// them, and no table is written once a compaction was to read one without its tag.
 //
 // The lock of the database is held from its first opening until this object is destroyed. So nobody
 // else can take it while the database is closed and opened again. Thread-safe.
@@ -25,15 +27,19 @@
 #include <string>
 
 #include "store/db/manifest_note.h"
+#include "store/db/sealer.h"
 
 namespace varve::internal {
 
 class CommitFileSystem : public rocksdb::FileSystemWrapper {
  public:
   // `db_path` is the one folder of the database, which lies in the store.
-  CommitFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::string db_path)
+  // Without a sealer the store is not sealed.
+  CommitFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::string db_path,
+                   std::shared_ptr<const Sealer> sealer = nullptr)
       : FileSystemWrapper(base),
         db_path_(std::move(db_path)),
+        sealer_(std::move(sealer)),
         manifest_note_(std::filesystem::path(db_path_).parent_path()) {}
   ~CommitFileSystem() override;
 
@@ -44,6 +50,10 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus ReopenWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                        std::unique_ptr<rocksdb::FSWritableFile>* result,
                                        rocksdb::IODebugContext* debug) override;
+  // Varve writes no log, so whatever a log of a sealed store holds was written by somebody else.
+  rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
+                                      std::unique_ptr<rocksdb::FSSequentialFile>* result,
+                                      rocksdb::IODebugContext* debug) override;
   // For a folder, the sync for new files waits for the manifest.
   rocksdb::IOStatus NewDirectory(const std::string& name, const rocksdb::IOOptions& options,
                                  std::unique_ptr<rocksdb::FSDirectory>* result,
@@ -81,14 +91,20 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
 
   ManifestNote* manifest_note() { return &manifest_note_; }
 
+  // From now on no table is written, because what would be written cannot be trusted.
+  void RefuseTables(const std::string& why);
+
   void DeferFolderSync() { folder_sync_pending_ = true; }
   rocksdb::IOStatus SyncFolderIfPending();
 
  private:
   const std::string db_path_;
+  const std::shared_ptr<const Sealer> sealer_;
   ManifestNote manifest_note_;
   std::atomic<bool> folder_sync_pending_{false};
   std::atomic<bool> in_doubt_{false};
+  std::mutex refusal_mutex_;
+  std::string refusal_;  // empty: tables are written. Guarded by refusal_mutex_
   std::mutex lock_mutex_;
   rocksdb::FileLock* lock_ = nullptr;  // guarded by lock_mutex_
 };

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "store/db/manifest_note.h"
 #include "store/db/save_ids.h"
+#include "store/db/sealed_manifest.h"
 #include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/format_file.h"
@@ -60,8 +61,8 @@ Status PrepareFolder(const fs::path& path) {
   if (format.code() == StatusCode::kCorruption) return format;  // it has lost the file
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
-    const bool debris =
-        name == "db" || name == "incoming" || name == "spare" || name == "FORMAT.tmp";
+    const bool debris = name == "db" || name == "incoming" || name == "spare" || name == "seal" ||
+                        name == "FORMAT.tmp";
     if (!debris) {
       return Status::FailedPrecondition("folder " + path.string() + " is not empty (it holds " +
                                         name + ") and not a store");
@@ -70,9 +71,19 @@ Status PrepareFolder(const fs::path& path) {
   if (error) return Status::IOError("cannot list " + path.string() + ": " + error.message());
   fs::remove_all(path / "db", error);  // without FORMAT nothing in it was ever committed
   if (!error) fs::remove_all(SpareFolder(path), error);
+  if (!error) fs::remove_all(SealFolder(path), error);
   if (!error) fs::create_directory(path / "incoming", error);
   if (error) return Status::IOError("cannot prepare " + path.string() + ": " + error.message());
   return Status::Ok();
+}
+
+FormatFile NewFormat(const CreateOptions& options) {
+  FormatFile format;
+  format.store_id = {RandomNumber(), RandomNumber()};
+  format.digest_seed = options.digest_seed.value_or(RandomNumber());
+  if (options.store.entropy != Entropy::kZstd) format.incompatible |= kRansFeature;
+  if (!options.store.key.empty()) format.read_compatible |= kSealedFeature;
+  return format;
 }
 
 }  // namespace
@@ -84,16 +95,16 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::CreatePath(const fs::path& path,
   VARVE_RETURN_IF_ERROR(lock.status());
   VARVE_RETURN_IF_ERROR(PrepareFolder(path));
   VARVE_RETURN_IF_ERROR(RequireThread(path));
-  VARVE_ASSIGN_OR_RETURN(auto database, Database::Create(path));
+  const FormatFile format = NewFormat(options);
+  VARVE_ASSIGN_OR_RETURN(const auto sealer,
+                         MakeSealer(path, options.store, format, /*for_writing=*/true));
+  VARVE_ASSIGN_OR_RETURN(auto database, Database::Create(path, sealer));
   VARVE_RETURN_IF_ERROR(SyncFolder(path / "db"));
-  FormatFile format;
-  format.store_id = {RandomNumber(), RandomNumber()};
-  format.digest_seed = options.digest_seed.value_or(RandomNumber());
-  if (options.store.entropy != Entropy::kZstd) format.incompatible |= kRansFeature;
   VARVE_RETURN_IF_ERROR(SyncFolder(fs::absolute(path).lexically_normal().parent_path()));
   VARVE_RETURN_IF_ERROR(WriteFormatFile(path, format));  // from here on it is a store
   NoteNewManifest(path);
-  VARVE_ASSIGN_OR_RETURN(auto store, Start(path, options.store, format, std::move(database)));
+  VARVE_ASSIGN_OR_RETURN(auto store,
+                         Start(path, options.store, format, sealer, std::move(database)));
   store->next_save_id_ = kFirstSaveId;
   store->reserved_save_ids_ = kFirstSaveId + kSaveBlock;
   return store;

@@ -3,6 +3,7 @@
 
 #include <rocksdb/cache.h>
 #include <rocksdb/listener.h>
+#include <rocksdb/sst_file_writer.h>
 #include <rocksdb/table.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@
 #include "store/db/manifest_note.h"
 #include "store/db/manifest_tables.h"
 #include "store/db/save_ids.h"
+#include "store/db/seal_guard.h"
+#include "store/db/sealed_manifest.h"
 
 namespace varve::internal {
 
@@ -75,8 +78,10 @@ OpenRocksDb::~OpenRocksDb() {
 
 Database::~Database() { Close(); }
 
-Result<std::unique_ptr<Database>> Database::Create(const std::filesystem::path& path) {
+Result<std::unique_ptr<Database>> Database::Create(const std::filesystem::path& path,
+                                                   std::shared_ptr<const Sealer> sealer) {
   std::unique_ptr<Database> database(new Database);
+  database->sealer_ = std::move(sealer);
   database->Prepare(path, /*for_writing=*/true);
   const rocksdb::Status status = database->Make();
   if (!status.ok()) return FromRocksDb(status, "creating the database in " + path.string());
@@ -113,8 +118,10 @@ rocksdb::Status Database::Make() {
   return status.ok() ? raw->Flush(rocksdb::FlushOptions(), meta) : status;
 }
 
-Result<std::unique_ptr<Database>> Database::OpenForWriting(const std::filesystem::path& path) {
+Result<std::unique_ptr<Database>> Database::OpenForWriting(const std::filesystem::path& path,
+                                                           std::shared_ptr<const Sealer> sealer) {
   std::unique_ptr<Database> database(new Database);
+  database->sealer_ = std::move(sealer);
   VARVE_RETURN_IF_ERROR(Guarded("opening the database in " + path.string(),
                                 [&] { return database->Open(path, /*for_writing=*/true); }));
   return database;
@@ -180,7 +187,17 @@ Status Database::OpenDespite() {
   return Status::Ok();
 }
 
+// Takes the lock first, because another writer changes the manifest and its seal.
+Status Database::VerifySeal() {
+  if (sealer_ == nullptr) return Status::Ok();
+  rocksdb::FileLock* lock = nullptr;
+  const std::string name = (DbPath(path_) / "LOCK").string();
+  const bool is_locked = file_system_->LockFile(name, {}, &lock, nullptr).ok();
+  return is_locked ? PrepareSealedState(path_, *sealer_) : Status::Ok();  // RocksDB says why not
+}
+
 Status Database::OpenWriter() {
+  VARVE_RETURN_IF_ERROR(VerifySeal());
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status status =
@@ -243,10 +260,14 @@ void Database::Prepare(const std::filesystem::path& path, bool for_writing) {
   family_options_ = MakeFamilyOptions(filter_);
   const auto frames = std::make_shared<FrameFileSystem>(std::make_shared<ManifestFileSystem>());
   if (for_writing) {
-    file_system_ = std::make_shared<CommitFileSystem>(frames, DbPath(path).string());
+    file_system_ = std::make_shared<CommitFileSystem>(frames, DbPath(path).string(), sealer_);
     env_ = rocksdb::NewCompositeEnv(file_system_);
     db_options_.listeners.push_back(std::make_shared<FailureListener>(&failed_));
     db_options_.max_bgerror_resume_count = 0;  // Heal does that
+    if (sealer_ != nullptr) {
+      db_options_.file_checksum_gen_factory = sealer_->TagsOfTables();
+      db_options_.listeners.push_back(std::make_shared<SealGuard>(sealer_, file_system_.get()));
+    }
   } else {
     env_ = rocksdb::NewCompositeEnv(frames);
   }
@@ -512,7 +533,38 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
   return std::optional<std::string>(it->key().ToString());
 }
 
-rocksdb::Status Database::Ingest(const std::vector<rocksdb::IngestExternalFileArg>& args) {
+rocksdb::Status Database::FinishTable(rocksdb::SstFileWriter* writer,
+                                      const std::filesystem::path& path) const {
+  rocksdb::ExternalSstFileInfo info;
+  rocksdb::Status status = writer->Finish(&info);  // syncs
+  if (sealer_ == nullptr || !status.ok()) return status;
+  const std::lock_guard lock(tags_mutex_);
+  tags_.insert_or_assign(path.string(), info.file_checksum);
+  return status;
+}
+
+Status Database::CompareTags(std::span<const std::string> names) const {
+  if (sealer_ == nullptr) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
+  return internal::CompareTags(use.rocksdb(), names, *sealer_);
+}
+
+// Without them RocksDB would read each table again, and take what it reads for what was written.
+void Database::AddTags(std::vector<rocksdb::IngestExternalFileArg>* args) {
+  if (sealer_ == nullptr) return;
+  const std::lock_guard lock(tags_mutex_);
+  for (rocksdb::IngestExternalFileArg& arg : *args) {
+    arg.options.verify_file_checksum = false;
+    for (const std::string& path : arg.external_files) {
+      arg.files_checksums.push_back(tags_[path]);
+      arg.files_checksum_func_names.emplace_back(db_options_.file_checksum_gen_factory->Name());
+      tags_.erase(path);
+    }
+  }
+}
+
+rocksdb::Status Database::Ingest(std::vector<rocksdb::IngestExternalFileArg> args) {
+  AddTags(&args);
   const std::lock_guard lock(ingest_mutex_);
   const CountsChange change(&ingest_events_);
   return ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);

@@ -30,6 +30,7 @@
 namespace varve::internal {
 
 class CommitFileSystem;
+class Sealer;
 
 // Numbers of table files by the name of their family: 12 is 000012.sst.
 using FamilyTables = std::map<std::string, std::set<uint64_t>>;
@@ -87,9 +88,13 @@ class Database {
   ~Database();
 
   // Makes the database in `path`/db, and opens it as the only writer. The caller syncs the folder.
-  static Result<std::unique_ptr<Database>> Create(const std::filesystem::path& path);
-  // Opens as the only writer. kLocked names the other process when the system knows it.
-  static Result<std::unique_ptr<Database>> OpenForWriting(const std::filesystem::path& path);
+  // With a sealer, it is that of a sealed store.
+  static Result<std::unique_ptr<Database>> Create(const std::filesystem::path& path,
+                                                  std::shared_ptr<const Sealer> sealer = nullptr);
+  // Opens as the only writer. kLocked names the other process when the system knows it. With a
+  // sealer, kCorruption: somebody without the key has changed the manifest.
+  static Result<std::unique_ptr<Database>> OpenForWriting(
+      const std::filesystem::path& path, std::shared_ptr<const Sealer> sealer = nullptr);
   // Opens beside a writer. It takes no lock and writes nothing, and files that the writer removes
   // stay readable. When a table file is missing, cut or cannot be opened, everything that does not
   // need it can still be read. What needs it is kCorruption with the name of the file.
@@ -154,6 +159,12 @@ class Database {
   Status CheckFilesOf(Family family) const;
   // Options of an SST file that is to be ingested into the family.
   rocksdb::Options FileOptions(Family family) const;
+  // Ends and syncs such a file. Ingest needs to know its tag, if the store is sealed.
+  rocksdb::Status FinishTable(rocksdb::SstFileWriter* writer,
+                              const std::filesystem::path& path) const;
+  // Call it before these tables, by their names in `db`, are written anew. kCorruption: one of a
+  // sealed store does not have its tag. Writers only.
+  Status CompareTags(std::span<const std::string> names) const;
   DeadChunkFilterFactory* dead_chunk_filter() const { return filter_.get(); }
 
   // Returns nullopt when there is no such key.
@@ -195,7 +206,7 @@ class Database {
   Status CatchUp() const;
   // Makes these tables visible, all or none. RocksDB may show them one family after the other.
   // Writers only.
-  rocksdb::Status Ingest(const std::vector<rocksdb::IngestExternalFileArg>& args);
+  rocksdb::Status Ingest(std::vector<rocksdb::IngestExternalFileArg> args);
   // Returns when neither a catch-up nor an ingest is under way. Both bring the families up to date
   // one after the other. So what one family shows before this call, all families show after it.
   void AwaitCommits() const;
@@ -230,6 +241,8 @@ class Database {
   Status OpenReadOnly(const std::shared_ptr<rocksdb::FileSystem>& file_system);
   Status OpenDespite();
   Status OpenWriter();
+  Status VerifySeal();
+  void AddTags(std::vector<rocksdb::IngestExternalFileArg>* args);
   Status OpenReader();
   void RemoveUnnamedTables() const;
   void Close() { open_.reset(); }
@@ -276,6 +289,7 @@ class Database {
   bool despite_lost_ = false;   // readers: opened although tables are lost, so it does not catch up
   std::filesystem::path path_;  // path of the store
   Families families_;
+  std::shared_ptr<const Sealer> sealer_;           // for writers of a sealed store only
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
   std::unique_ptr<rocksdb::Env> env_;              // over file_system_ or a FrameFileSystem
   std::shared_ptr<DeadChunkFilterFactory> filter_;
@@ -312,6 +326,10 @@ class Database {
   mutable std::mutex ingest_mutex_;
   mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};
+  mutable std::mutex tags_mutex_;
+  // Of tables of a sealed store that were written and not yet ingested, by path. Guarded by
+  // tags_mutex_.
+  mutable std::map<std::string, std::string> tags_;
   IngestFunction ingest_for_test_;
   std::function<void()> after_open_for_test_, before_compare_for_test_;  // by follow_mutex_
   mutable std::atomic<uint64_t> num_renewals_{0};

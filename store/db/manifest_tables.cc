@@ -35,6 +35,7 @@ enum Tag : uint64_t {
 // Numbers of the fields that follow a new file, each of which has a length. Whoever does not know a
 // field with the second number in it must not skip it.
 constexpr uint64_t kEndOfFields = 1;
+constexpr uint64_t kTagOfFile = 7;  // RocksDB's checksum of the file
 constexpr uint64_t kMustBeKnown = 64;
 
 // Takes numbers and texts off the front of a record. After the first that is not there, none is.
@@ -97,7 +98,8 @@ bool AddFile(Fields* fields, Edit* edit) {
   fields->Number();  // first and last sequence number
   fields->Number();
   for (uint64_t field = fields->Number(); field != kEndOfFields; field = fields->Number()) {
-    fields->Text();
+    const std::string_view text = fields->Text();
+    if (field == kTagOfFile) table.tag = text;
     if ((field & kMustBeKnown) != 0 || !fields->is_sound()) return false;
   }
   return edit->added.emplace(number, table).second;

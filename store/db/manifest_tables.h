@@ -25,6 +25,7 @@ struct ManifestTables {
     uint32_t family = 0;  // a key of `families`
     uint64_t level = 0;
     uint64_t bytes = 0;
+    std::string tag;  // of a sealed store (sealer.h). Else empty
 
     bool operator==(const Table&) const = default;
   };

@@ -63,7 +63,7 @@ Status LinkInto(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store,
+Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store, const Sealer* sealer,
                                                     const Progress& progress) {
   VARVE_ASSIGN_OR_RETURN(const Families families,
                          FindFamilies(store, MakeDbOptionsOf(store), MakeFamilyOptions(nullptr)));
@@ -92,6 +92,8 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store,
       table.what = "table file " + path.string() + " of family " + table.family +
                    " has a damaged block: " + verified.message();
       table.is_readable = HasProperties(path);
+    } else if (sealer != nullptr) {
+      table.what = sealer->CompareTable(path, file.file_checksum).message();
     }
     if (!table.what.empty()) damaged.push_back(std::move(table));
     done += file.size;

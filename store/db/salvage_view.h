@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "store/db/sealer.h"
 #include "store/db/table_files.h"
 #include "store/format/format_file.h"
 #include "varve/options.h"
@@ -34,9 +35,10 @@ struct DamagedTable : LostTable {
   bool MayHold(std::string_view key) const { return first_key <= key && key <= last_key; }
 };
 
-// Verifies every block of every table file.
+// Verifies every block of every table file. With a sealer, a file without its tag is damaged, and
+// nothing in it can be read.
 Result<std::vector<DamagedTable>> FindDamagedTables(const std::filesystem::path& store,
-                                                    const Progress& progress);
+                                                    const Sealer* sealer, const Progress& progress);
 
 // The newest manifest of a store, and what is wrong with the files that should say so.
 struct FoundManifest {

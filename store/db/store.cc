@@ -18,6 +18,7 @@
 #include "store/db/cursor.h"
 #include "store/db/guarded_store.h"
 #include "store/db/save_ids.h"
+#include "store/db/sealer.h"
 #include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
@@ -82,22 +83,45 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
                                                        const StoreOptions& options,
                                                        bool for_writing) {
   VARVE_ASSIGN_OR_RETURN(const FormatFile format, ReadFormatFile(path, for_writing));
+  VARVE_ASSIGN_OR_RETURN(const auto sealer, MakeSealer(path, options, format, for_writing));
   VARVE_RETURN_IF_ERROR(RequireThread(path));
-  auto database = for_writing ? Database::OpenForWriting(path) : Database::OpenForReading(path);
+  auto database =
+      for_writing ? Database::OpenForWriting(path, sealer) : Database::OpenForReading(path);
   if (for_writing && IsNoSpace(database.status())) {
     // Even opening takes a little space. The reserve gives it, so that steps can be dropped.
     ReleaseReserveOf(path);
-    database = Database::OpenForWriting(path);
+    database = Database::OpenForWriting(path, sealer);
   }
   if (!database.ok()) return database.status();
-  return Start(path, options, format, *std::move(database));
+  return Start(path, options, format, sealer, *std::move(database));
+}
+
+Result<std::shared_ptr<const Sealer>> StoreImpl::MakeSealer(const fs::path& path,
+                                                            const StoreOptions& options,
+                                                            const FormatFile& format,
+                                                            bool for_writing) {
+  if (!format.is_sealed() && !options.key.empty()) {
+    return Status::FailedPrecondition(
+        path.string() +
+        " is not sealed, and a key was given. Copy it into a store that is made with the key "
+        "(varve copy), or leave the key away");
+  }
+  if (format.is_sealed() && options.key.empty() && for_writing) {
+    return Status::FailedPrecondition(path.string() +
+                                      " is sealed, and no key was given. A writer needs the key "
+                                      "(StoreOptions::key, varve --key-file)");
+  }
+  if (options.key.empty()) return std::shared_ptr<const Sealer>();
+  return Sealer::Make(options.key, format);
 }
 
 Result<std::unique_ptr<StoreImpl>> StoreImpl::Start(const fs::path& path,
                                                     const StoreOptions& options,
                                                     const FormatFile& format,
+                                                    std::shared_ptr<const Sealer> sealer,
                                                     std::unique_ptr<Database> database) {
   std::unique_ptr<StoreImpl> store(new GuardedStore<StoreImpl>);
+  store->sealer_ = std::move(sealer);
   store->path_ = path;
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);

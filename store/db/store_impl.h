@@ -37,6 +37,7 @@ namespace varve::internal {
 
 class Cursor;
 class DropForecaster;
+class Sealer;
 class ShardedReader;
 
 // kUnavailable: no thread can be started. RocksDB starts threads while it opens, and keeps its lock
@@ -50,6 +51,13 @@ class StoreImpl : public Store {
   // Makes the store and opens it for writing. varve/store.h lists the errors of Store::Create.
   static Result<std::unique_ptr<StoreImpl>> CreatePath(const std::filesystem::path& path,
                                                        const CreateOptions& options);
+  // Returns null for a store that is not sealed, and for a reader without the key.
+  // kFailedPrecondition: a writer of a sealed store has no key, or a store that is not sealed was
+  // given one.
+  static Result<std::shared_ptr<const Sealer>> MakeSealer(const std::filesystem::path& path,
+                                                          const StoreOptions& options,
+                                                          const FormatFile& format,
+                                                          bool for_writing);
   // Makes a store of a database that never changes (Database::OpenFrozen). `name` is for messages.
   static Result<std::unique_ptr<StoreImpl>> OpenFrozen(const std::string& name,
                                                        const FormatFile& format,
@@ -92,6 +100,9 @@ class StoreImpl : public Store {
   Result<std::unique_ptr<ShardedReader>> OpenShardsOf(StepKey key, std::string_view run) const;
   Database* database() const { return database_.get(); }
   const StoreOptions& options() const { return options_; }
+  const FormatFile& format() const { return format_; }
+  // Null: the store is not sealed, or it was opened without its key.
+  const Sealer* sealer() const { return sealer_.get(); }
   uint64_t digest_seed() const { return format_.digest_seed; }
   const ChunkReader& chunk_reader() const { return *chunk_reader_; }
   const std::filesystem::path& path() const { return path_; }
@@ -215,6 +226,7 @@ class StoreImpl : public Store {
   static Result<std::unique_ptr<StoreImpl>> Start(const std::filesystem::path& path,
                                                   const StoreOptions& options,
                                                   const FormatFile& format,
+                                                  std::shared_ptr<const Sealer> sealer,
                                                   std::unique_ptr<Database> database);
   Status StartThreads();
   Status PrepareForWriting();
@@ -301,6 +313,7 @@ class StoreImpl : public Store {
   std::filesystem::path path_;
   StoreOptions options_;
   FormatFile format_;
+  std::shared_ptr<const Sealer> sealer_;  // null: not sealed, or opened without the key
   std::unique_ptr<Database> database_;
   std::unique_ptr<ChunkReader> chunk_reader_;
 

@@ -66,7 +66,7 @@ Status TableStream::OpenTable() {
 
 Status TableStream::Finish() {
   if (writer_ == nullptr) return Status::Ok();
-  const rocksdb::Status finished = writer_->Finish();  // syncs
+  const rocksdb::Status finished = database_->FinishTable(writer_.get(), paths_.back());
   writer_.reset();
   use_.reset();
   return FromRocksDb(finished, "writing " + paths_.back().string());

@@ -42,6 +42,12 @@ std::string EncodeFixedFile(std::string_view magic, const FixedFile& file) {
 Result<FixedFile> ReadFixedFile(const std::filesystem::path& path, std::string_view magic,
                                 uint32_t known_version, size_t num_fields) {
   VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(path, kMaxBytes));
+  return DecodeFixedFile(bytes, path, magic, known_version, num_fields);
+}
+
+Result<FixedFile> DecodeFixedFile(std::string_view bytes, const std::filesystem::path& path,
+                                  std::string_view magic, uint32_t known_version,
+                                  size_t num_fields) {
   if (bytes.size() < kFieldsAt || !bytes.starts_with(magic)) {
     return Status::Corruption(path.string() + ": not a varve " + path.filename().string() +
                               " file (bad magic)");

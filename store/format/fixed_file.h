@@ -22,8 +22,13 @@ struct FixedFile {
 // `magic` has 8 bytes.
 std::string EncodeFixedFile(std::string_view magic, const FixedFile& file);
 
-// A file of a version above `known_version` may have any length. Its fields are left out.
-// kNotFound: there is no file. kCorruption: another magic, length or checksum.
+// Decodes the bytes of such a file. `path` names it in errors. A file of a version above
+// `known_version` may have any length. Its fields are left out. kCorruption: another magic, length
+// or checksum.
+Result<FixedFile> DecodeFixedFile(std::string_view bytes, const std::filesystem::path& path,
+                                  std::string_view magic, uint32_t known_version,
+                                  size_t num_fields);
+// Reads and decodes the file. kNotFound: there is no file.
 Result<FixedFile> ReadFixedFile(const std::filesystem::path& path, std::string_view magic,
                                 uint32_t known_version, size_t num_fields);
 

@@ -26,7 +26,7 @@ Status CheckFeatures(const FormatFile& format, const std::string& where, bool fo
                                       ": the store uses features that this varve does not "
                                       "know; use a newer varve");
   }
-  if (for_writing && format.read_compatible != 0) {
+  if (for_writing && (format.read_compatible & ~kReadCompatibleFeatures) != 0) {
     return Status::FailedPrecondition(where +
                                       ": this varve can read the store but is too old to "
                                       "write it; use a newer varve");

@@ -18,6 +18,9 @@ inline constexpr std::string_view kFormatFileName = "FORMAT";
 // Features that a program must know to use the store.
 inline constexpr uint64_t kRansFeature = 1;  // frames may have version 2 and hold rANS streams
 inline constexpr uint64_t kIncompatibleFeatures = kRansFeature;
+// Features that a program must know to write to the store.
+inline constexpr uint64_t kSealedFeature = 1;  // the manifest and all tables have tags (sealer.h)
+inline constexpr uint64_t kReadCompatibleFeatures = kSealedFeature;
 
 struct FormatFile {
   uint32_t version = kFormatVersion;
@@ -28,6 +31,8 @@ struct FormatFile {
   uint64_t compatible = 0;
   uint64_t read_compatible = 0;
   uint64_t incompatible = 0;
+
+  bool is_sealed() const { return (read_compatible & kSealedFeature) != 0; }
 };
 
 // The file is durable when this returns.

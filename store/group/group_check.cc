@@ -59,6 +59,8 @@ class GroupChecker {
     report_->num_tensors += report->num_tensors;
     report_->num_chunks += report->num_chunks;
     report_->bytes_read += report->bytes_read;
+    report_->is_sealed |= report->is_sealed;
+    report_->num_sealed_files += report->num_sealed_files;
     const auto held = HeldAttempts(**member);
     if (!held.ok()) return errors_of_[id].push_back(held.status().ToString());
     for (const AttemptId number : *held) {

@@ -36,6 +36,7 @@
 #include "base/util.h"
 #include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
+#include "store/db/sealed_manifest.h"
 #include "store/db/table_files.h"
 #include "store/format/group_file.h"
 #include "store/ops/database_copy.h"
@@ -109,6 +110,7 @@ class Backup {
   Status CopyFile(const std::string& name, const FileDescriptor& source);
   Status VerifyFile(const fs::path& path, std::span<const Digest> blocks) const;
   Status CopyManifest(const FileDescriptor& source);
+  Status CopySealedManifest(const std::string& name, const FileDescriptor& source);
   Status CheckSource(int attempt) const;
   Status CheckStaged();
   Status VerifyStaged() const;
@@ -196,7 +198,8 @@ Status Backup::CopyAll() {
   VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
   const auto& [current_name, manifest] = current;
   manifest_ = copy_.NewManifestName(current_name);
-  VARVE_RETURN_IF_ERROR(CopyManifest(manifest));
+  VARVE_RETURN_IF_ERROR(format_.is_sealed() ? CopySealedManifest(current_name, manifest)
+                                            : CopyManifest(manifest));
   VARVE_ASSIGN_OR_RETURN(const auto rest, ListMissing());
   std::vector<std::pair<std::string, FileDescriptor>> open;
   for (const std::string& table : rest) {
@@ -334,6 +337,27 @@ Status Backup::CopyManifest(const FileDescriptor& source) {
   }
   if (::fsync(target.get()) != 0) return ErrnoStatus("sync", path, errno);
   return Status::Ok();
+}
+
+// A seal is about a length of the manifest, which the writer may change meanwhile.
+Status Backup::CopySealedManifest(const std::string& name, const FileDescriptor& source) {
+  SealFile copy(SealOfManifest(to_ / manifest_));
+  for (int attempt = 1; attempt <= kMaxAttempts; ++attempt) {
+    if (::lseek(source.get(), 0, SEEK_SET) != 0) return ErrnoStatus("seek in", from_ / name, errno);
+    VARVE_RETURN_IF_ERROR(CopyManifest(source));
+    std::error_code error;
+    const uint64_t bytes = fs::file_size(to_ / manifest_, error);
+    if (error) return ErrnoStatus("look at", to_ / manifest_, error.value());
+    const auto seals = ReadSeals(SealOfManifest(from_ / name));
+    for (const Seal& seal : seals.ok() ? *seals : std::vector<Seal>()) {
+      if (seal.bytes == bytes) return copy.Write(seal);
+    }
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
+  return Status::Corruption(
+      (from_ / name).string() +
+      " has no seal of its length, and no copy was made: somebody without "
+      "the store's key may have changed it. varve check --key-file says more");
 }
 
 Status Backup::CheckStaged() {

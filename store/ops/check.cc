@@ -19,6 +19,7 @@
 #include "store/db/store_impl.h"
 #include "store/format/root_digest.h"
 #include "store/ops/check_planes.h"
+#include "store/ops/check_seal.h"
 #include "store/ops/check_state.h"
 #include "store/ops/step_verifier.h"
 
@@ -58,6 +59,8 @@ class Checker {
 
   Status Run() {
     VARVE_RETURN_IF_ERROR(CheckTables());
+    report_->is_sealed = store_->format().is_sealed();
+    VARVE_RETURN_IF_ERROR(CheckSeal());
     const Status status = CheckRecords();
     if (status.code() == StatusCode::kAborted) return status;
     // What needs a lost file or a damaged block cannot be checked, but the file is named.
@@ -103,6 +106,7 @@ class Checker {
   }
 
   Status CheckTables();
+  Status CheckSeal();
   Status CheckRuns();
   Status CheckSteps();
   Status CheckTensors();
@@ -162,6 +166,15 @@ Status Checker::CheckTables() {
     Error(table.what);
     lost_.insert(table.file);
   }
+  return Status::Ok();
+}
+
+// Without the key, nothing is known of the seal.
+Status Checker::CheckSeal() {
+  if (store_->sealer() == nullptr) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const SealFacts facts, VerifySeal(store_->path(), *store_->sealer()));
+  report_->num_sealed_files = facts.num_files;
+  for (const std::string& error : facts.errors) Error(error);
   return Status::Ok();
 }
 

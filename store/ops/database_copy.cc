@@ -8,6 +8,7 @@
 
 #include "base/folders.h"
 #include "base/util.h"
+#include "store/db/sealed_manifest.h"
 #include "store/db/store_impl.h"
 
 namespace varve::internal {
@@ -185,6 +186,7 @@ void DatabaseCopy::RemoveLeftovers(const std::set<std::string>& tables,
       fs::remove(entry.path(), ignored);
     }
   }
+  RemoveUnusedSeals(destination_);
 }
 
 }  // namespace varve::internal

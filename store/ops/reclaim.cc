@@ -46,6 +46,7 @@ Status FromCompaction(const rocksdb::Status& status, const std::string& what) {
 // Rewrites files of the last level into it.
 Status Rewrite(Database* database, const std::vector<std::string>& names) {
   VARVE_ASSIGN_OR_RETURN(const Database::Use use, database->BeginWrite());
+  VARVE_RETURN_IF_ERROR(database->CompareTags(names));
   rocksdb::CompactionOptions options;
   options.compression = rocksdb::kNoCompression;
   options.output_file_size_limit = kChunkFileBytes;

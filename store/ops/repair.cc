@@ -32,6 +32,7 @@
 #include "base/util.h"
 #include "store/db/database_lock.h"
 #include "store/db/salvage_view.h"
+#include "store/db/sealed_manifest.h"
 #include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
@@ -94,7 +95,8 @@ class Repair {
   const fs::path work_;
   const RepairOptions& options_;
   FormatFile format_;
-  fs::path source_;  // the damaged store, or view0
+  std::shared_ptr<const Sealer> sealer_;  // null: the store is not sealed
+  fs::path source_;                       // the damaged store, or view0
   std::vector<DamagedTable> damaged_;
   bool is_backup_of_this_store_ = false;
   bool newest_may_be_missing_ = false;  // the manifest may have lost its end
@@ -116,6 +118,8 @@ Result<RepairReport> Repair::Run() {
                                       "that can be read into a plain store (varve copy)");
   }
   VARVE_RETURN_IF_ERROR(ReadFormat());
+  VARVE_ASSIGN_OR_RETURN(sealer_, StoreImpl::MakeSealer(path_, {.key = options_.key}, format_,
+                                                        /*for_writing=*/true));
   const auto lock = DatabaseLock::Take(path_);
   if (!lock.ok()) return lock.status();
   VARVE_RETURN_IF_ERROR(FinishEarlier());
@@ -200,10 +204,16 @@ Status Repair::FindDamage() {
     VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, source_));
     VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
   }
-  VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, options_.progress));
+  if (sealer_ != nullptr && manifest.damage.empty()) {
+    const Status sealed = ReadSealedState(path_, *sealer_).status();
+    if (sealed.code() == StatusCode::kFailedPrecondition) return sealed;
+    if (!sealed.ok()) report_.damage.push_back(sealed.message());
+  }
+  VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, sealer_.get(), options_.progress));
   for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);
   if (!report_.damage.empty()) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::OpenPath(path_, {}, /*for_writing=*/false));
+  VARVE_ASSIGN_OR_RETURN(const auto store,
+                         StoreImpl::OpenPath(path_, {.key = options_.key}, /*for_writing=*/false));
   CheckOptions check{.read_data = true};
   check.progress = options_.progress;
   VARVE_ASSIGN_OR_RETURN(CheckReport found, store->Check(check));
@@ -299,13 +309,14 @@ Result<bool> Repair::IsBackupLater() const {
 Status Repair::MakeNewStore(Salvage* salvage) {
   const fs::path folder = work_ / "store";
   {
-    CreateOptions options{.digest_seed = format_.digest_seed, .store = {}};
+    CreateOptions options{.digest_seed = format_.digest_seed, .store = {.key = options_.key}};
     // Whatever could open the damaged store can open the new one.
     if ((format_.incompatible & kRansFeature) == 0) options.store.entropy = Entropy::kZstd;
     VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::CreatePath(folder, options));
     VARVE_RETURN_IF_ERROR(salvage->SaveAll(store.get()));
   }
-  VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::OpenPath(folder, {}, /*for_writing=*/false));
+  VARVE_ASSIGN_OR_RETURN(const auto store,
+                         StoreImpl::OpenPath(folder, {.key = options_.key}, /*for_writing=*/false));
   CheckOptions options{.read_data = true};
   options.progress = options_.progress;
   VARVE_ASSIGN_OR_RETURN(const CheckReport check, store->Check(options));

@@ -54,7 +54,7 @@ Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& re
   using Clock = std::chrono::steady_clock;
   std::unique_ptr<Store> store;  // set once no writer is there
   const auto try_to_open = [&]() -> Status {
-    Result<std::unique_ptr<Store>> opened = Store::Open(path);
+    Result<std::unique_ptr<Store>> opened = Store::Open(path, {.key = options.key});
     Status status = opened.status();
     if (status.ok()) store = *std::move(opened);
     return status.code() == StatusCode::kLocked ? Status::Ok() : status;

@@ -18,6 +18,11 @@ namespace {
 constexpr char kFolder[] = "/varve-snapshot";
 
 Result<std::unique_ptr<Store>> Open(std::string_view url, const RemoteStoreOptions& options) {
+  if (!options.store.key.empty()) {
+    return Status::InvalidArgument(std::string(url) +
+                                   ": a key was given, and snapshots in an object store have no "
+                                   "seal. Pull it, and seal the copy (varve seal)");
+  }
   VARVE_ASSIGN_OR_RETURN(auto cache, BlockCache::Open(options.cache_folder, options.cache_bytes));
   VARVE_ASSIGN_OR_RETURN(std::shared_ptr<Objects> objects, OpenObjects(url));
   const RemoteLog log(objects.get());

@@ -28,6 +28,7 @@
 #include "store/ops/database_copy.h"
 #include "store/remote/remote_log.h"
 #include "varve/remote.h"
+#include "varve/seal.h"
 
 namespace varve {
 using namespace internal;
@@ -312,7 +313,10 @@ Result<PullReport> Pull(std::string_view url, const fs::path& destination,
                         const PullOptions& options) {
   return Guarded("pulling", [&]() -> Result<PullReport> {
     VARVE_ASSIGN_OR_RETURN(auto objects, OpenObjects(url));
-    return PullRun(std::move(objects), destination, options).Run();
+    auto report = PullRun(std::move(objects), destination, options).Run();
+    if (!report.ok() || options.key.empty() || options.dry_run) return report;
+    VARVE_RETURN_IF_ERROR(SealStore(destination, options.key).status());
+    return report;
   });
 }
 

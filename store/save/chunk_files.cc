@@ -61,8 +61,8 @@ Status ChunkFiles::CloseCurrent() {
   if (closing_.size() == kMaxClosing) VARVE_RETURN_IF_ERROR(WaitForOldest());
   closing_.push_back(std::async(
       std::launch::async, [writer = std::shared_ptr<rocksdb::SstFileWriter>(std::move(current_)),
-                           path = paths_.back().string()] {
-        return FromRocksDb(writer->Finish(), "syncing " + path);
+                           database = database_, path = paths_.back()] {
+        return FromRocksDb(database->FinishTable(writer.get(), path), "syncing " + path.string());
       }));
   return Status::Ok();
 }

@@ -25,13 +25,12 @@ class FaultsTest : public InternalsTest {
   using Operation = std::function<Status()>;
 
   void SetUp() override {}  // Start makes the store
-
   TestTensor Weights(uint64_t step) const { return RandomTensor("w", DType::kU8, {30000}, step); }
   TestTensor Same() const { return RandomTensor("same", DType::kU8, {30000}, 77); }
 
   // Makes a store with steps 1 to 3. Step 1 is tagged.
   void Start() {
-    Reset({.digest_seed = 1});
+    Reset({.digest_seed = 1, .store = closing_options_});
     for (const uint64_t step : {1, 2, 3}) {
       VARVE_ASSERT_OK(Save(step, {Weights(step), Same()}).status());
     }
@@ -110,7 +109,7 @@ class FaultsTest : public InternalsTest {
                                 "): " + status.ToString();
       ExpectUsable(kept, where);
       if (HasFatalFailure()) return rounds;
-      Reopen();
+      Reopen(closing_options_);
       if (HasFatalFailure()) {
         ADD_FAILURE() << where;
         return rounds;
@@ -140,6 +139,11 @@ class FaultsTest : public InternalsTest {
     // The record is written, and the error comes late.
     sweep({.path = "MANIFEST", .error = EIO, .after = true}, every(stride));
     sweep({.path = "CURRENT", .error = EIO, .after = true}, every(stride));
+    for (const int error : {ENOSPC, EIO}) {
+      if (closing_options_.key.empty()) break;
+      sweep({.path = "/seal/", .error = error}, every(stride));
+      sweep({.path = "/seal/", .error = error, .after = true}, every(stride));
+    }
     std::cout << rounds << " faults\n";
     EXPECT_GE(rounds, 10u);
   }
@@ -147,6 +151,22 @@ class FaultsTest : public InternalsTest {
 
 TEST_F(FaultsTest, Save) {
   SweepAll({1, 2, 3}, [&] { return Save(4, {Weights(4), Same()}).status(); });
+}
+
+TEST_F(FaultsTest, SaveInASealedStore) {
+  closing_options_.key = std::string(32, 'k');  // each check also verifies the seal
+  SweepAll({1, 2, 3}, [&] { return Save(4, {Weights(4), Same()}).status(); });
+}
+
+TEST_F(FaultsTest, ReclaimInASealedStore) {
+  closing_options_.key = std::string(32, 'k');  // each check also verifies the seal
+  SweepAll(
+      {1, 3},
+      [&] {
+        VARVE_RETURN_IF_ERROR(DropSteps({2}, {.reclaim = false}));
+        return store_->Reclaim({.all = true}).status();
+      },
+      /*stride=*/5);
 }
 
 TEST_F(FaultsTest, Replace) {

@@ -87,7 +87,7 @@ class StoreTest : public ::testing::Test {
 
   void TearDown() override {
     if (expect_damage_ || HasFatalFailure()) return;
-    Reopen();
+    Reopen(closing_options_);
     ASSERT_NE(store_, nullptr);
     const auto check = store_->Check({.read_data = true});
     ASSERT_TRUE(check.ok()) << check.status().ToString();
@@ -181,7 +181,8 @@ class StoreTest : public ::testing::Test {
 
   TempFolder folder_;
   std::unique_ptr<Store> store_;
-  bool expect_damage_ = false;  // set by tests that damage the store on purpose
+  bool expect_damage_ = false;    // set by tests that damage the store on purpose
+  StoreOptions closing_options_;  // with which TearDown opens the store
 };
 
 }  // namespace varve::internal::testing

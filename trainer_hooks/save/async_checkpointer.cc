@@ -554,7 +554,7 @@ Result<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(
         "(varve/group_checkpointer.h), also from a single rank");
   }
   if (options.remote.has_value()) {
-    VARVE_RETURN_IF_ERROR(PrepareFromRemote(path, options.run, *options.remote));
+    VARVE_RETURN_IF_ERROR(PrepareFromRemote(path, options.run, *options.remote, options.store.key));
   }
   VARVE_ASSIGN_OR_RETURN(auto store, Store::OpenOrCreate(path, {.store = StoreOptionsOf(options)}));
   std::unique_ptr<BackgroundPusher> pusher;

@@ -59,8 +59,8 @@ Status RefuseOlder(const fs::path& path, const std::string& run, const std::stri
 
 }  // namespace
 
-Status PrepareFromRemote(const fs::path& path, const std::string& run,
-                         const RemoteOptions& options) {
+Status PrepareFromRemote(const fs::path& path, const std::string& run, const RemoteOptions& options,
+                         const std::string& key) {
   VARVE_ASSIGN_OR_RETURN(const auto objects, OpenObjects(options.url));
   const auto format = ReadFormatFile(path, /*for_writing=*/false);
   const bool is_new = format.status().code() == StatusCode::kNotFound;
@@ -69,7 +69,7 @@ Status PrepareFromRemote(const fs::path& path, const std::string& run,
   if (!state.ok() && IsDown(state.status()) && !is_new) return Status::Ok();
   VARVE_RETURN_IF_ERROR(state.status());
   if (state->snapshots.empty()) return Status::Ok();
-  if (is_new) return Pull(options.url, path).status();
+  if (is_new) return Pull(options.url, path, {.key = key}).status();
   if (state->store_id != format->store_id) {
     return Status::FailedPrecondition(options.url + " holds snapshots of another store than " +
                                       path.string() + "; use another URL");

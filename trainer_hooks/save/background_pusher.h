@@ -25,7 +25,7 @@ namespace varve::internal {
 // existing store must be the one of the URL, and not an older state of it. If the object store does
 // not answer, an existing store is taken as it is.
 Status PrepareFromRemote(const std::filesystem::path& store, const std::string& run,
-                         const RemoteOptions& options);
+                         const RemoteOptions& options, const std::string& key);
 
 // A checkpoint in the newest snapshot that has it.
 struct RemoteCheckpoint {

@@ -71,6 +71,7 @@ class Checkpointer:
         retries: int = 0,
         check_staging: float = 0.0,
         stop_signals: Iterable[int] = (),
+        key: bytes = b"",
         remote: Optional[str] = None,
         remote_interval: int = 1,
         remote_keep: int = 0,
@@ -86,7 +87,8 @@ class Checkpointer:
         `check_staging`: the share of chunks that are digested twice, to find tensors that change too early
         where torch does not count the changes. Above 0, tensors on GPUs are copied before `after_step`
         returns, and so may change at once. `stop_signals`, such as signal.SIGTERM: at the next
-        `after_step` the training is saved and told to stop. Only for the main thread.
+        `after_step` the training is saved and told to stop. Only for the main thread. `key` is that of a
+        sealed store, as for varve.open.
 
         `remote`: the URL of an object store, to which saves are sent in the background. Each
         `remote_interval`-th save must get there, and the last one. The newest `remote_keep` snapshots stay
@@ -122,6 +124,7 @@ class Checkpointer:
                 remote_close_timeout,
             ),
             _log_push,
+            key,
         )
         self._remote = remote
         self._gpus = _gpu.Gpus(self._handle) if torch.cuda.is_available() else None

@@ -7,6 +7,7 @@
 //   store_roles   tensors know their role, and whose storage they shared
 //   store_shards  "zeros" lies in three shards: two pieces with padding, and a flat one
 //   store_rans    planes are stored with rANS, which FORMAT says
+//   store_sealed  the manifest and all tables have tags, of the key below
 #include <cstdlib>
 
 #include "tests/store/store_fixture.h"
@@ -17,7 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kGolden = VARVE_GOLDEN_STORES;
-constexpr const char* kNewest = "store_rans";
+constexpr const char* kNewest = "store_sealed";
+const std::string kKey = "the key of the golden store";
 
 // Every kind of chunk: stored as keyframe and as delta, derived, constant, inline, raw.
 std::vector<TestTensor> GoldenStep(int step) {
@@ -73,7 +75,7 @@ void WriteGolden(const fs::path& path) {
   fs::remove_all(path);
   {
     auto store = Store::Create(path, {.digest_seed = 0x1234567890abcdef,
-                                      .store = {.entropy = Entropy::kRans}})
+                                      .store = {.entropy = Entropy::kRans, .key = kKey}})
                      .value();
     for (const int step : {1, 2, 3}) {
       auto writer = store->Begin(static_cast<uint64_t>(step)).value();
@@ -103,7 +105,8 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
  protected:
   static bool knows_planes() { return GetParam() != std::string_view("store"); }
   static bool is_newest() { return GetParam() == std::string_view(kNewest); }
-  static bool has_shards() { return is_newest() || GetParam() == std::string_view("store_shards"); }
+  static bool has_rans() { return is_newest() || GetParam() == std::string_view("store_rans"); }
+  static bool has_shards() { return has_rans() || GetParam() == std::string_view("store_shards"); }
   static bool knows_roles() {
     return has_shards() || GetParam() == std::string_view("store_roles");
   }
@@ -112,6 +115,7 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
       WriteGolden(kGolden / GetParam());
     }
     fs::copy(kGolden / GetParam(), path(), fs::copy_options::recursive);
+    if (is_newest()) closing_options_.key = kKey;
   }
   void ExpectGolden(const Store& store) {
     const auto steps = store.ListCheckpoints("main").value();
@@ -144,15 +148,17 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
 };
 
 TEST_P(GoldenStoreTest, IsReadAndWrittenOn) {
-  ExpectGolden(*Store::OpenForReading(path()).value());
-  Reopen({.entropy = Entropy::kRans});
+  ExpectGolden(*Store::OpenForReading(path(), closing_options_).value());
+  closing_options_.entropy = Entropy::kRans;
+  Reopen(closing_options_);
   ExpectGolden(*store_);
-  EXPECT_EQ(BytesOf("rans") > 0, is_newest());
+  EXPECT_EQ(store_->Check({})->num_sealed_files > 0, is_newest());
+  EXPECT_EQ(BytesOf("rans") > 0, has_rans());
   const uint64_t unknown = knows_planes() ? 0 : GetStats().stored_bytes;
   EXPECT_EQ(UnknownBytes(), unknown);
   VARVE_ASSERT_OK(Save(4, GoldenStep(4)).status());
   // A store without the feature gets no rANS.
-  EXPECT_EQ(BytesOf("rans") > 0, is_newest());
+  EXPECT_EQ(BytesOf("rans") > 0, has_rans());
   ExpectHolds(4, GoldenStep(4));
   EXPECT_EQ(UnknownBytes(), unknown);
   VARVE_ASSERT_OK(DropSteps({2, 3}));
@@ -161,7 +167,7 @@ TEST_P(GoldenStoreTest, IsReadAndWrittenOn) {
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenStoreTest,
                          ::testing::Values("store", "store_planes", "store_roles", "store_shards",
-                                           kNewest),
+                                           "store_rans", kNewest),
                          [](const auto& golden) { return std::string(golden.param); });
 
 }  // namespace

@@ -48,7 +48,9 @@ std::string CheckClean(const Store& store) {
   return check->errors.empty() ? "" : "check: " + check->errors[0];
 }
 
-std::string JudgeStore(const fs::path& path, const std::vector<State>& allowed, uint64_t seed) {
+std::string JudgeStore(const fs::path& path, const std::vector<State>& allowed, uint64_t seed,
+                       const std::string& key) {
+  const StoreOptions options{.key = key};
   const bool may_lack = MayLackStore(allowed);
   {
     const auto reader = Store::OpenForReading(path);
@@ -58,7 +60,8 @@ std::string JudgeStore(const fs::path& path, const std::vector<State>& allowed, 
       if (!fault.empty()) return "reading: " + fault;
     }
   }
-  auto store = may_lack ? Store::OpenOrCreate(path) : Store::Open(path);
+  auto store =
+      may_lack ? Store::OpenOrCreate(path, {.store = options}) : Store::Open(path, options);
   if (!store.ok()) return "opening: " + store.status().ToString();
   std::string fault = may_lack ? "" : CheckState(**store, allowed);
   if (fault.empty()) fault = CheckClean(**store);

@@ -19,8 +19,9 @@ namespace fs = std::filesystem;
 // The operations of the workload, each of which is recorded.
 class Workload {
  public:
-  explicit Workload(const fs::path& root)
-      : path_(root / "store"), copy_(root / "copy"), recorder_(root) {}
+  // With a key the store is sealed.
+  Workload(const fs::path& root, std::string key)
+      : path_(root / "store"), copy_(root / "copy"), key_(std::move(key)), recorder_(root) {}
 
   Recorded Run(const fs::path& image) {
     Create();
@@ -57,7 +58,8 @@ class Workload {
     recorder_.Run(
         "create",
         [&]() -> Status {
-          VARVE_ASSIGN_OR_RETURN(store_, Store::Create(path_, {.digest_seed = 1}));
+          VARVE_ASSIGN_OR_RETURN(store_,
+                                 Store::Create(path_, {.digest_seed = 1, .store = {.key = key_}}));
           return Status::Ok();
         },
         [&] { now().exists = true; });
@@ -65,7 +67,7 @@ class Workload {
   void OpenAgain() {
     recorder_.Run("open again", [&]() -> Status {
       store_.reset();
-      VARVE_ASSIGN_OR_RETURN(store_, Store::Open(path_));
+      VARVE_ASSIGN_OR_RETURN(store_, Store::Open(path_, {.key = key_}));
       return Status::Ok();
     });
   }
@@ -86,7 +88,7 @@ class Workload {
     recorder_.Run(
         "request a tag",
         [&] {
-          return Submit(path_, SetTagRequest{id, tag}).status();
+          return Submit(path_, SetTagRequest{id, tag}, {.key = key_}).status();
         },
         [&] {
           now().tags[{id.run, tag}] = id.step;
@@ -94,7 +96,7 @@ class Workload {
   }
   void RequestDrop(const CheckpointId& id) {
     recorder_.Run(
-        "request a drop", [&] { return Submit(path_, DropRequest{{id}}).status(); },
+        "request a drop", [&] { return Submit(path_, DropRequest{{id}}, {.key = key_}).status(); },
         [&] {
           now().steps.erase({id.run, id.step});
         });
@@ -127,6 +129,7 @@ class Workload {
   }
 
   const fs::path path_, copy_;
+  const std::string key_;
   Recorder recorder_;
   std::unique_ptr<Store> store_;
 };
@@ -136,16 +139,16 @@ class StorePowerCutTest : public PowerCutTest {
   void SetUp() override {
     const fs::path root = folder_.path() / "disk";
     fs::create_directory(root);
-    recorded_ = Workload(root).Run(folder_.path() / "image");
+    recorded_ = Workload(root, key_).Run(folder_.path() / "image");
   }
 
   std::string JudgeBoth(const fs::path& folder, const Moment& moment) const {
     std::string fault =
-        JudgeStore(folder / "store", AllowedStates(recorded_.states, moment), moment.seed);
+        JudgeStore(folder / "store", AllowedStates(recorded_.states, moment), moment.seed, key_);
     if (!fault.empty()) return fault;
     const std::vector<State> copies = AllowedStates(recorded_.copies, moment);
     if (!copies.back().exists) return "";
-    const auto copy = Store::OpenForReading(folder / "copy");
+    const auto copy = Store::OpenForReading(folder / "copy", {.key = key_});
     if (copy.ok()) {
       fault = CheckState(**copy, copies);
       if (fault.empty()) fault = CheckClean(**copy);
@@ -164,7 +167,16 @@ class StorePowerCutTest : public PowerCutTest {
         [this](const fs::path& folder, const Moment& moment) { return JudgeBoth(folder, moment); };
   }
 
+  std::string key_;
   Recorded recorded_;
+};
+
+class SealedStorePowerCutTest : public StorePowerCutTest {
+ protected:
+  void SetUp() override {
+    key_ = std::string(32, 'k');
+    StorePowerCutTest::SetUp();
+  }
 };
 
 TEST_F(StorePowerCutTest, NothingIsLost) { ExpectNoFaults(recorded_, judge(), 29); }
@@ -179,6 +191,14 @@ TEST_F(StorePowerCutTest, PlantedMistakesAreFound) {
   find("records are synced after the manifest names them", LateSyncs(records));
   find("frames are synced after the manifest names them", LateSyncs(frames));
   find("names of tables are synced after the manifest names them", LateSyncs(Folder("store/db")));
+}
+
+TEST_F(SealedStorePowerCutTest, NothingIsLost) { ExpectNoFaults(recorded_, judge(), 61); }
+
+TEST_F(SealedStorePowerCutTest, PlantedMistakesAreFound) {
+  const Chosen seals = Path("store/seal/");
+  ExpectFound(recorded_, judge(), "seals are not synced", WithoutSyncs(seals));
+  ExpectFound(recorded_, judge(), "seals are synced after the manifest", LateSyncs(seals));
 }
 
 }  // namespace

@@ -94,6 +94,24 @@ TEST_F(RemoteTest, APulledStoreGoesOnAndIsPushedToo) {
   ExpectStoreHolds(copy(), {1, 2});
 }
 
+TEST_F(RemoteTest, APulledCopyOfASealedStoreIsSealedWithTheKey) {
+  const std::string key(32, 'k');
+  Reset({.store = {.key = key}});
+  closing_options_.key = key;
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  MustPush();
+  VARVE_ASSERT_OK(Pull(url(), copy("with"), {.key = key}).status());
+  const auto store = Store::Open(copy("with"), {.key = key});
+  VARVE_ASSERT_OK(store.status());
+  EXPECT_GT((*store)->Check({})->num_sealed_files, 0u);
+  VARVE_ASSERT_OK(Pull(url(), copy("without")).status());
+  ExpectStoreHolds(copy("without"), {1});
+  EXPECT_THAT(Store::Open(copy("without"), {.key = key}),
+              FailsWith(StatusCode::kCorruption, "seal of the store, is missing"));
+  EXPECT_THAT(OpenRemote(url(), {.store = {.key = key}}),
+              FailsWith(StatusCode::kInvalidArgument, "have no seal"));
+}
+
 TEST_F(RemoteTest, WhatCannotBePulledOrPushedIsSaid) {
   EXPECT_THAT(Pull(url(), copy()), FailsWith(StatusCode::kNotFound, "there is no snapshot"));
   EXPECT_THAT(ReclaimRemote(url()), FailsWith(StatusCode::kNotFound, "there is no snapshot"));

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sealed stores: a check with the store's key proves that nobody without the key has changed the
+// store. docs/security.md says how, against whom, and what it costs.
+//
+//   auto key = varve::ReadKeyFile("secret.key");   // head -c 32 /dev/urandom > secret.key
+//   if (!key.ok()) return key.status();
+//   const varve::StoreOptions options{.key = *key};
+//   auto store = varve::Store::OpenOrCreate("ckpt", {.store = options});
+//
+// Everything is saved and read as in any other store. Only a store that is made with a key is
+// sealed. Members of a group are sealed if every process opens the group with the key. The log of
+// the group is not.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "varve/result.h"
+
+namespace varve {
+
+// Reads a key: all bytes of a file, which has 16 to 1,024. The bytes should be random, for example
+// `head -c 32 /dev/urandom`. kNotFound: there is no file. kInvalidArgument: it has too few bytes or
+// too many. Thread rule: any thread.
+Result<std::string> ReadKeyFile(const std::filesystem::path& path);
+
+struct SealReport {
+  uint64_t num_files = 0;  // table files that were compared with their tags
+};
+
+// Seals a copy of a sealed store anew: one that was pulled from an object store, or whose folder
+// `seal` is lost. It compares every table file with its tag, which needs the key. So each of them
+// was written with the key. That they belong together, the caller must know: from a snapshot or a
+// backup that nobody else could write, say.
+//
+// Thread rule: any thread. No writer may have the store open.
+//
+// kNotFound: there is no store. kFailedPrecondition: the store was not made with a key.
+// kInvalidArgument: `key` has too few bytes or too many. kLocked: a writer has it open.
+// kCorruption: a table file does not have its tag, or is missing. The message names it.
+Result<SealReport> SealStore(const std::filesystem::path& path, const std::string& key);
+
+}  // namespace varve
