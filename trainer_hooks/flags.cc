@@ -169,7 +169,8 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
              &f.ckpt_step);
   specs.Switch("--no-load-optim", "Load no optimizer state; masters are made from the weights",
                &f.load_optim, false);
-  specs.Switch("--finetune", "Load the weights only and start at step 0", &f.finetune, true);
+  specs.Switch("--finetune", "Load no optimizer state; step, schedule and items stay as they are",
+               &f.finetune, true);
   specs.Switch("--exit-on-missing-checkpoint", "Fail when there is nothing to load",
                &f.exit_on_missing_checkpoint, true);
   specs.Add("--dist-ckpt-strictness", "MODE",

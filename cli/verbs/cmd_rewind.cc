@@ -61,7 +61,7 @@ JSON: run step fork moved; fork is null when there was nothing to move)";
 void AddRewind(CLI::App& app, Context& context) {
   auto options = std::make_shared<RewindOptions>();
   CLI::App* verb = app.add_subcommand(
-      "rewind", "Make a step the newest of its run; later ones move to a new run RUN~1");
+      "rewind", "Make a step the newest of its run; later ones move to a run RUN~1 (or ~2 ...)");
   verb->add_option("RUN", options->run, "The run to rewind")->required();
   verb->add_option("--to", options->to, "The step of RUN that becomes its newest")
       ->type_name("STEP")

@@ -8,7 +8,7 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());  // from here on the tensors may change
 //   OptimizerStep();                             // encoding and commit go on meanwhile
 //   ...
-//   return ckpt->Close();                        // all saves are durable, or this is the error
+//   return ckpt->Close();                        // ok: all is durable. Otherwise: the first error
 //
 // The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged
 // has returned. A trainer changes its tensors in the optimizer step and nowhere else, so a save may
@@ -139,8 +139,8 @@ struct RemoteOptions {
   // True: the retention keeps each step that is due until a push has sent it.
   bool retention_waits = true;
   // True: when a push has failed, each call that saves, restores or waits returns its error. False:
-  // on_push and last_push say so, saves go on, and Close returns the error only if a step that is
-  // due is still not in the object store.
+  // only on_push and last_push report a push that failed. Saves go on. Close returns an error only
+  // if a step that is due is still not in the object store.
   bool failure_is_fatal = false;
   // How long Close waits for the last push. The deadline of a save (BeginOptions) may end the wait
   // earlier. Close returns an error then, and the next job pushes what is missing.
@@ -185,9 +185,9 @@ struct CheckpointerOptions {
   // then fails, and the error names the tensor. Each of the two calls takes as long as a digest
   // pass over that share. Tensors on devices are not checked.
   double check_staging = 0;
-  // True: after a save has failed, each call that saves, restores or waits returns the error of
-  // that save, and so does Close. False: later saves go on. The error is in SaveStats, and Close
-  // returns it.
+  // True: after a save, or the retention after it, has failed, each call that saves, restores or
+  // waits returns that error, and so does Close. False: later saves go on. The error is in
+  // SaveStats, and Close returns it.
   bool failure_is_fatal = true;
   // Says which steps stay after each commit. The step just saved always stays. Unset = all steps
   // stay.
@@ -222,7 +222,9 @@ class AsyncCheckpointer {
   // threads, or there is no store yet and the object store does not answer.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
-  // Calls Close. If there is an error that no call has returned, prints it to standard error.
+  // Closes. The checkpointer of a group does so without the other ranks
+  // (varve/group_checkpointer.h). If there is an error that no call has returned, prints it to
+  // standard error.
   virtual ~AsyncCheckpointer() = default;
   AsyncCheckpointer(const AsyncCheckpointer&) = delete;
   AsyncCheckpointer& operator=(const AsyncCheckpointer&) = delete;
@@ -288,11 +290,11 @@ class AsyncCheckpointer {
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 
-  // Waits for the save in progress, then for the last push, and closes the store. Returns the error
-  // of the first save that failed, also when failure_is_fatal is false. If no save failed, and a
-  // step that is due is not in the object store, returns the error of the push. A later Close does
-  // nothing. After Close, every other call that saves, loads or changes the store fails, and so
-  // does Wait.
+  // Waits for the save in progress, then for the last push, and closes the store. Returns the first
+  // error of a save or of the retention after it, also when failure_is_fatal is false. If there was
+  // none, Close returns an error when a step that is due is still not in the object store. A later
+  // Close does nothing. After Close, every other call that saves, loads or changes the store fails,
+  // and so does Wait.
   virtual Status Close() = 0;
 
   // Statistics of the last save that ended or was skipped. nullopt: there was none.

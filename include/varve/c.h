@@ -35,7 +35,8 @@
 //   wte.dtype = VARVE_F32;
 //
 // Strings are UTF-8 and end with a zero byte. A string that a function gives belongs to varve. The
-// function says how long it lives. A string that the caller gives may go when the function returns.
+// function says how long it lives. The caller may free a string that it gave as soon as the
+// function has returned.
 //
 // Thread rule: any thread may call any function. Stores, readers and lists serve many threads at a
 // time. Writers, states, flags and hooks serve one call at a time. Another call meanwhile gets
@@ -302,7 +303,8 @@ typedef struct varve_progress {
 typedef struct varve_writer varve_writer;
 
 // What a save does when the run has its step already. ERROR: fails with VARVE_ALREADY_EXISTS.
-// REPLACE: replaces the old step. FORK: moves the old step and the later ones to a new run, RUN~1.
+// REPLACE: replaces the old step. FORK: moves the old step and the later ones to a new run, which
+// is RUN~1, or RUN~2 and so on if there is a RUN~1.
 enum { VARVE_EXISTING_ERROR = 0, VARVE_EXISTING_REPLACE = 1, VARVE_EXISTING_FORK = 2 };
 
 typedef struct varve_save_options {
@@ -506,9 +508,9 @@ VARVE_CHECKED varve_status varve_hooks_stop_reason(varve_hooks* hooks, uint32_t*
 VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t step,
                                                   const char* name, double value);
 VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);
-// Waits for the last save, then for the last push, and closes the store. Returns the error of the
-// first save that failed. If no save failed, and with --remote a step that must get to
-// the object store (docs/remote.md) is not there, returns the error of the push.
+// Waits for the last save, then for the last push, and closes the store. Returns the first error of
+// a save or of the retention after it. If there was none, returns an error when, with --remote, a
+// step that must get to the object store (docs/remote.md) is still not there.
 VARVE_CHECKED varve_status varve_hooks_finish(varve_hooks* hooks);
 // As finish, if that was not called. An error that no call has returned is printed to standard
 // error.

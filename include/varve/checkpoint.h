@@ -211,8 +211,8 @@ class ReadRequest {
 };
 
 // Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped while it is
-// read, calls return kNotFound, never wrong bytes. But a reader of a group that was opened for
-// writing goes on reading.
+// read, calls return kNotFound, never wrong bytes. But a reader goes on reading if it comes from
+// the Store of a group that was opened with Store::Open or Group::Join.
 //
 // Thread rule: any number of threads at a time. The store must outlive the reader.
 class CheckpointReader {

@@ -38,7 +38,7 @@
 //   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // before BeginSave, Save and Restore
 //   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());
 //   ...
-//   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // with the work added since
+//   VARVE_RETURN_IF_ERROR(source->Follow({0, stream}));  // again: work was added since BeginSave
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());
 //   VARVE_RETURN_IF_ERROR(source->Release({0, stream}));  // later work waits for the reads
 //

@@ -11,11 +11,11 @@
 //
 // A save calls MarkBegin and BeginDigests. Then it calls TakeDigests and CopyToHost, in turn, until
 // it has all digests. At the end it calls MarkRelease and AwaitCopies. If MarkBegin fails, no save
-// starts. An error of BeginDigests, TakeDigests, CopyToHost or AwaitCopies fails the save.
-// If MarkRelease fails, AwaitStaged returns its error. A save of one rank is not failed by this,
-// and may still commit. A save of many ranks fails on all ranks. Chunks whose digest is that of the
-// step before are not copied. The checkpointer digests each copy again on the host. A copy whose
-// digest differs from that of TakeDigests fails the save.
+// starts. An error of BeginDigests, TakeDigests, CopyToHost or AwaitCopies fails the save. If
+// MarkRelease fails, AwaitStaged returns its error. A save in the root of a group then fails on all
+// ranks. Any other save goes on, and may still commit. Chunks whose digest is that of the step
+// before are not copied. The checkpointer digests each copy again on the host. A copy whose digest
+// differs from that of TakeDigests fails the save.
 //
 // Thread rule: the trainer's thread calls Check, Prepare, PrepareDigestNow, MarkBegin and
 // MarkRelease. The other calls of a save come from several threads, one after the other. Another

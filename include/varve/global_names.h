@@ -68,9 +68,9 @@ class GlobalNames {
   // exp_avg_sq, max_exp_avg_sq, momentum, momentum_buffer, master, fp32_param and main_param.
   // "optimizer." or "optimizer.state." may come before the kind.
   //
-  // nullopt: a component begins with "__pp". In InfiniTrain such a name is an alias of a module
-  // that also has its usual name. The caller leaves the tensor out under the alias.
-  // kInvalidArgument names a number N for which the `numbers` of its rule have no entry.
+  // nullopt: a component begins with "__pp". InfiniTrain lists such a module a second time, under
+  // its usual name. So the caller skips a tensor for which Apply returns nullopt. kInvalidArgument
+  // names a number N for which the `numbers` of its rule have no entry.
   Result<std::optional<std::string>> Apply(std::string_view name) const;
 
  private:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The results of Store::Log and Store::Diff, which say how tensors changed from step to step. Both
-// functions compare lists of chunk digests. They do not read a list that both steps share. All
-// types here are plain values.
+// The results of Store::Log and Store::Diff, which say how tensors changed from step to step. Log
+// compares lists of chunk digests. So does Diff for a tensor that both checkpoints cut alike.
+// Neither reads a list that both steps share. Diff compares a tensor that was cut in different ways
+// byte by byte. All types here are plain values.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,11 @@ struct ValueDiff {
 struct TensorDiff {
   std::string name;
   uint32_t shard = 0;
-  bool reshaped = false;  // the dtype or shape differs, so all chunks count as changed
+  // True: the shard was not compared. Its dtype, its shape or the shape of its global tensor
+  // differs, or only one of the checkpoints has the shard. All its chunks count as changed. If only
+  // the earlier checkpoint has the shard, no chunk is counted. A tensor that was only cut in
+  // another way is not reshaped (CheckpointDiff).
+  bool reshaped = false;
   uint64_t num_chunks = 0;
   uint64_t changed_chunks = 0;
   uint64_t changed_bytes = 0;  // raw bytes of the changed chunks, in the later checkpoint
@@ -50,9 +55,10 @@ struct TensorDiff {
   std::optional<ValueDiff> values;
 };
 
-// Lists the tensors of two checkpoints, ordered by name, then shard. A tensor of which one shard
-// has changed is not in `unchanged`. A tensor that the two checkpoints cut in different ways is
-// compared as one global tensor. TensorDiff then counts pieces of the global tensor, which have as
+// Lists the tensors of two checkpoints, ordered by name, then shard. If any shard of a tensor has
+// changed, `changed` has an entry for each such shard, and the tensor is not in `unchanged`. A
+// tensor that the two checkpoints cut in different ways is compared as one global tensor.
+// TensorDiff::shard is 0 then, and TensorDiff counts pieces of the global tensor, which have as
 // many elements as a chunk has.
 struct CheckpointDiff {
   std::vector<std::string> added;

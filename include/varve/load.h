@@ -73,8 +73,8 @@ struct LoadOptions {
   // rounds to nearest, ties to even. A value that is too large becomes infinity, or NaN in F8_E4M3,
   // which has no infinity.
   bool convert_dtype = false;
-  // False: kInvalidArgument when the checkpoint and `into` have different topologies. It names
-  // both.
+  // False: the load fails with kInvalidArgument when the checkpoint and the target both have a
+  // topology and these differ. The error names both.
   bool reshard = true;
   RankStates rank_states = RankStates::kError;
   // The number of this rank. A tensor that was saved per rank, as "rank_00003/NAME", fills NAME of
@@ -82,8 +82,8 @@ struct LoadOptions {
   // any other. OpenGroupCheckpointer and TrainerHooks set this.
   std::optional<uint32_t> rank{};
   // True: in a Restore by many ranks, a chunk that several ranks need is read by one of them, which
-  // sends it to the others. It is enough that one rank sets this. Use it when the storage is slower
-  // than the network between the ranks. A load by one rank ignores it.
+  // sends each of the others the part that it needs. It is enough that one rank sets this. Use it
+  // when the storage is slower than the network between the ranks. A load by one rank ignores it.
   bool exchange = false;
   // Reads and writes tensors on devices (varve/cuda.h). If it is null, LoadState expects all
   // tensors on the host. AsyncCheckpointer::Restore and TrainerHooks then use

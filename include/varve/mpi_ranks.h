@@ -25,10 +25,11 @@ struct MpiRanksOptions {
 };
 
 // Makes the group. The call is collective. If MPI is not initialised, MpiRanks initialises it, and
-// finalizes it when the process exits. After a group has failed, MPI is not finalized, and mpirun
-// ends the job. MPI must be initialised with MPI_THREAD_MULTIPLE if several threads call groups at
-// the same time, or if a thread calls a group while the trainer calls MPI. kUnavailable: varve was
-// built without MPI, or MPI failed. The message has the text of MPI.
+// finalizes it when the process exits. After a group has failed, varve does not finalize MPI. When
+// this process then exits, mpirun ends the whole job. MPI must be initialised with
+// MPI_THREAD_MULTIPLE if several threads call groups at the same time, or if a thread calls a group
+// while the trainer calls MPI. kUnavailable: varve was built without MPI, or MPI failed. The
+// message has the text of MPI.
 Result<std::unique_ptr<RankGroup>> MpiRanks(const MpiRanksOptions& options = {});
 
 }  // namespace varve

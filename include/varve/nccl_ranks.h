@@ -13,9 +13,9 @@
 // gone. Only the bytes of Broadcast, AllToAll and AllToAllToDevice go over NCCL. All ranks must run
 // the same program.
 //
-// When ranks load together (LoadOptions::exchange) into tensors on these devices, the chunks go
-// from device to device. Only one host handles the bytes of a chunk: the host of the rank that
-// reads the chunk from the store.
+// When ranks load together (LoadOptions::exchange) into tensors that lie on each rank's
+// NcclOptions::device, the chunks go from device to device. Only one host handles the bytes of a
+// chunk: the host of the rank that reads the chunk from the store.
 #pragma once
 
 #include <chrono>

@@ -15,7 +15,7 @@ namespace varve {
 // Says how much work the encoder does. Every mode is lossless. A reader needs no setting.
 // A keyframe is a chunk encoded by itself. A delta is encoded against the chunk of an earlier step.
 enum class Compression {
-  kAuto,  // stores the smaller of keyframe and delta
+  kAuto,  // stores raw bytes, a keyframe or a delta, by an estimate of which is smallest
   kNone,  // stores raw bytes, for incompressible data or the fastest possible save
   kFast,  // stores keyframes only, so no earlier chunk is read
   kMax,   // encodes every chunk in every way (docs/frame.md), and stores the smallest

@@ -76,19 +76,19 @@ struct RepairReport {
 // A store has a copy of its manifest (spare/), a note of the manifest's length (SYNCED), and a file
 // that names the newest manifest (CURRENT). If the manifest is lost or damaged, the repair takes
 // the copy. If the note is lost, too, it takes whichever of the manifest and its copy can be read
-// further. Whether the repair took the manifest or its copy, the newest steps may be missing after
-// it in two cases. First case: the manifest is lost or damaged, and so is the note. Second case:
-// the manifest or CURRENT is lost or damaged, and db/ has table files that are not named in the
-// manifest, or in the copy if the repair took that. In both cases `warnings` says so, and the
-// repair also takes the newer steps of `from`. A newer step is one that was saved later than every
-// save that the damaged store still shows. Each newer step gets a doubt.
+// further. After the repair the newest steps may be missing in two cases, whichever of these files
+// it took. First case: the manifest and SYNCED are both lost or damaged. Second case: the manifest
+// or CURRENT is lost or damaged, and db/ holds table files that the file it took does not name. In
+// both cases `warnings` says so, and the repair also takes the newer steps of `from`. A newer step
+// is one that was saved later than every save that the damaged store still shows. Each newer step
+// gets a doubt.
 //
-// `from` is the later state if no writer has opened it, and its newest table file is newer than
-// that of the damaged store. If `from` is the later state, each newer step that can be read
-// replaces an earlier save of the same run and step. If `from` also has at least one newer step,
-// the repair prefers its tags and metrics where both stores have them. If `from` is not the later
-// state, the repair takes a newer step only if the damaged store has no step of that run and
-// number.
+// `from` counts as later than the damaged store only if BackUp made it of this store, no writer has
+// opened it since, and its newest table file is newer than that of the damaged store. If `from`
+// counts as later, each newer step that can be read replaces an earlier save of the same run and
+// step. If `from` counts as later and has at least one newer step, the repair prefers the tags and
+// metrics of `from` where both stores have them. If `from` does not count as later, the repair
+// takes a newer step only if the damaged store has no step of that run and number.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //

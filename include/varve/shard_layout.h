@@ -44,11 +44,11 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
-// A layout has one list of segments for each axis. The product of the lists has every combination
-// of one index from each list. It is a dense row-major tensor of shape ProductShape().
-// Without `flat`, the shard is this product. With `flat`, the shard is a 1-d tensor: the elements
-// of the product in that range, counted in row-major order. Elements of the range beyond the end of
-// the product are padding.
+// A layout has one list of segments for each axis. The segments of an axis, one after the other,
+// give the indices that the shard has on this axis. The product is the dense row-major tensor over
+// these indices, of shape ProductShape(). Without `flat`, the shard is this product. With `flat`,
+// the shard is a 1-d tensor: the elements of the product in that range, counted in row-major order.
+// Elements of the range beyond the end of the product are padding.
 struct ShardLayout {
   std::vector<int64_t> global_shape;
   std::vector<std::vector<Segment>> axes;

@@ -12,7 +12,7 @@
 //     VARVE_ASSIGN_OR_RETURN(const bool stop, hooks->AfterStep(state, step == last));
 //     if (stop) break;                          // all saves are durable
 //   }
-//   return hooks->Finish();                     // all saves are durable, or this is the error
+//   return hooks->Finish();                     // ok: all is durable. Otherwise: the first error
 //
 // With many ranks, Start, BeforeOptimizerStep, WillSave, AfterStep and Finish are collective,
 // and return the same result on all ranks. The other calls do not communicate. When one or more
@@ -108,9 +108,9 @@ class TrainerHooks {
   int exit_code() const { return stop_reason() == StopReason::kSignal ? kPreemptedExitCode : 0; }
 
   // Closes the checkpointer: waits for the last save, then for the last push, and closes the store.
-  // Returns the error of the first save that failed, even if an earlier call has returned it. If no
-  // save failed, and a step that must get to the object store (RemoteOptions) is not there, returns
-  // the error of the push.
+  // Returns the first error of a save or of the retention after it, even if an earlier call has
+  // returned it. If there was none, Finish returns an error when a step that must get to the object
+  // store (RemoteOptions) is still not there.
   virtual Status Finish() = 0;
 
   // The checkpointer that the hooks use and own. Null without --save.

@@ -239,7 +239,8 @@ void BindHistory(nb::module_& module) {
   RecordClass<TensorDiff> tensor(module, "TensorDiff", "A tensor that differs between two steps.");
   tensor.Field("name", &TensorDiff::name)
       .Field("shard", &TensorDiff::shard)
-      .Field("reshaped", &TensorDiff::reshaped, "Another dtype or shape: all of it has changed.")
+      .Field("reshaped", &TensorDiff::reshaped,
+             "Another dtype or shape, or a shard that only one step has.")
       .Field("num_chunks", &TensorDiff::num_chunks)
       .Field("changed_chunks", &TensorDiff::changed_chunks)
       .Field("changed_bytes", &TensorDiff::changed_bytes)

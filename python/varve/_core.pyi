@@ -424,7 +424,7 @@ class TensorDiff:
 
     @property
     def reshaped(self) -> bool:
-        """Another dtype or shape: all of it has changed."""
+        """Another dtype or shape, or a shard that only one step has."""
 
     @property
     def num_chunks(self) -> int: ...

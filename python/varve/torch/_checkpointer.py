@@ -255,7 +255,7 @@ class Checkpointer:
 
         Call it last in the loop's body, after the scheduler's and scaler's update. `save` True or False
         decides instead of `save_every`. On a stop the step is durable. The error of a save that failed
-        comes from the next call.
+        comes from the next call that saves or waits.
         """
         self._require_open()
         if self._capture is None:
