@@ -18,9 +18,9 @@ import tempfile
 import time
 
 
-def milliseconds(work):
+def milliseconds(work, *arguments):
     start = time.perf_counter()
-    work()
+    work(*arguments)
     return 1000 * (time.perf_counter() - start)
 
 
@@ -35,9 +35,9 @@ def measure(varve, numpy, folder, mib, rounds):
         for key, path in list(paths.items())[:: 1 if step % 2 else -1]:
             with varve.open(path, "a", key=key) as store:
                 took = {
-                    f"save {mib} MiB of noise": milliseconds(lambda: store.save(2 * step, arrays)),
+                    f"save {mib} MiB of noise": milliseconds(store.save, 2 * step, arrays),
                     "save it again, and a small tensor": milliseconds(
-                        lambda: store.save(2 * step + 1, changed)
+                        store.save, 2 * step + 1, changed
                     ),
                 }
             with varve.open(path, "r", key=key) as store:
