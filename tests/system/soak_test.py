@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A writer that saves, drops and reclaims for a long time, and readers in processes of their own.
 
-It plots disk, memory, descriptors, and the times of saves and queries, as PNG, and judges their drift
-after the warm-up, in which memory grows for some 17,000 steps (docs/decisions.md). The manifest of the
-store grows until the writer opens it anew, and disk, memory and queries follow its length. So the rows
-of one manifest are one period, and their mean is one point. A manifest that is the first, or was not
-filled, is left out. A machine that others use is faster at one time than at another. So times are judged as
-multiples of a reference: work without varve, timed in the same steps. The drift is that of the line through the medians of pairs of points (Theil and
-Sen), over the whole time, as a share of the median.
+It plots disk, memory, descriptors, and the times of saves and queries, as PNG, and judges their drift after
+the warm-up, in which memory grows for some 17,000 steps (docs/decisions.md). The manifest of the store
+grows until the writer opens it anew, and disk, memory and queries follow its length. So the rows of one
+manifest are one period, and their mean is one point. A manifest that is the first, or was not filled, is
+left out. A machine that others use is faster at one time than at another. So times are judged as multiples
+of a reference: work without varve, timed in the same steps. The drift is that of the line through the
+medians of pairs of points (Theil and Sen), over the whole time, as a share of the median.
 
 `--leak disk,memory,descriptors` makes these grow on purpose: the test then passes if it finds each of them.
 """
