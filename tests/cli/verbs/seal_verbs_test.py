@@ -59,7 +59,7 @@ class SealVerbsTest(unittest.TestCase):
             ("metric", 1, "loss=0.5"),
             ("drop", 2),
             ("forget", "--keep-last", 1),
-            ("fork", "main@1", "other"),
+            ("fork", "main", "other", "--at", "3"),
             ("reclaim",),
         ):
             with self.subTest(verb=verb[0]):
@@ -120,7 +120,7 @@ class SealVerbsTest(unittest.TestCase):
     def test_keys_that_are_none(self):
         short = self.folder / "short"
         short.write_bytes(b"x" * 15)
-        refused = harness.varve(self.store, "check", "--key-file", short, expect=harness.FAILED)
+        refused = harness.varve(self.store, "check", "--key-file", short, expect=harness.USAGE)
         self.assertIn("has 15 bytes, expected 16 to 1024", refused.stderr)
         harness.varve(self.store, "seal", expect=harness.USAGE)
 
