@@ -59,7 +59,7 @@ class SealVerbsTest(unittest.TestCase):
             ("metric", 1, "loss=0.5"),
             ("drop", 2),
             ("forget", "--keep-last", 1),
-            ("fork", "main", "other", "--at", "3"),
+            ("fork", "main", "other", "--at", 4),
             ("reclaim",),
         ):
             with self.subTest(verb=verb[0]):
