@@ -169,7 +169,7 @@ std::optional<PushStats> BackgroundPusher::last() const {
 }
 
 void BackgroundPusher::Run(std::stop_token stop) {
-  LowerThreadPriority();
+  UseIdleProcessorsOnly();
   const StopScope scope(&ends_);
   while (const auto turn = AwaitTurn(stop)) {
     PushStats stats;
