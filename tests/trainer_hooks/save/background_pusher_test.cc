@@ -12,6 +12,7 @@
 #include "tests/trainer_hooks/test_state.h"
 #include "varve/async_checkpointer.h"
 #include "varve/remote.h"
+#include "varve/stop.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -231,6 +232,21 @@ TEST_F(BackgroundPusherTest, NothingIsLostWithoutAnError) {
   AwaitPushOf(2);
   EXPECT_THAT(RemoteSteps(), ElementsAre(1, 2));
   VARVE_ASSERT_OK(ckpt_->Close());
+}
+
+TEST_F(BackgroundPusherTest, WhoWantsToStopNeedNotWaitForTheLastPush) {
+  VARVE_ASSERT_OK(OpenAt(1, Options()));
+  fault_ = Fault::kFailed;
+  VARVE_ASSERT_OK(SaveStep(1));
+  AwaitFailure();
+  std::atomic<bool> stop{false};
+  std::jthread stopper([&stop] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    stop = true;
+  });
+  const StopScope scope(&stop);
+  EXPECT_THAT(ckpt_->Close(), FailsWith(StatusCode::kAborted, "step 1 is not in flaky://x"));
+  fault_ = Fault::kNone;
 }
 
 TEST_F(BackgroundPusherTest, AFailureIsFatalIfAsked) {
