@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/low_priority.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,6 +14,12 @@ void LowerThreadPriority() {
   // On Linux a priority belongs to the thread. After a failure it stays as it is, which does no
   // harm.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+}
+
+void UseIdleProcessorsOnly() {
+  LowerThreadPriority();  // in case the system knows no such policy
+  const struct sched_param none {};
+  (void)sched_setscheduler(0, SCHED_IDLE, &none);
 }
 
 LowPriorityHelpers::LowPriorityHelpers(tbb::task_arena* arena, int count)

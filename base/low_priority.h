@@ -15,6 +15,11 @@ namespace varve::internal {
 // cannot raise it again. Call it only on threads of our own.
 void LowerThreadPriority();
 
+// From now on the calling thread, and threads that it starts, run where a processor has nothing
+// else to do (SCHED_IDLE), or next to nothing: 0.3 % of a processor that others keep busy. For work
+// that can wait. Call it only on threads of our own.
+void UseIdleProcessorsOnly();
+
 // Threads of low priority that work in an arena while this object lives. TBB's own workers cannot
 // be used, because the trainer uses them as well. The arena must have a reserved slot for each of
 // these threads and one for the caller.

@@ -179,6 +179,7 @@ class FileObjects : public Objects {
       VARVE_RETURN_IF_ERROR(WriteAll(file.fd(), block, path));
     }
     if (::fdatasync(file.fd()) != 0) return ErrnoStatus("sync", path, errno);
+    VARVE_RETURN_IF_ERROR(source.Check());
     const fs::path whole = blobs_ / name;
     if (::rename(path.c_str(), whole.c_str()) != 0) return ErrnoStatus("rename", whole, errno);
     const Status synced = SyncFolder(blobs_);

@@ -121,8 +121,9 @@ std::string ToString(const PushStats& stats);
 // (varve/rados.h).
 //
 // Saves do not wait for pushes. A push sends the store as it is when the push starts. The next push
-// sends the steps that were saved meanwhile. A push takes up to 256 MiB of memory. A push that
-// fails is repeated after 1, 2, 4 ... 64 seconds, until one succeeds or Close gives up.
+// sends the steps that were saved meanwhile. A push takes up to 256 MiB of memory, and processors
+// that have nothing else to do. A push that fails is repeated after 1, 2, 4 ... 64 seconds, until
+// one succeeds or Close gives up.
 //
 // A saved step is *due* when it must get to the object store. Each `interval`-th save is due, and
 // so is the last one. Steps that the run has at Open are due, too.
@@ -142,8 +143,9 @@ struct RemoteOptions {
   // only on_push and last_push report a push that failed. Saves go on. Close returns an error only
   // if a step that is due is still not in the object store.
   bool failure_is_fatal = false;
-  // How long Close waits for the last push. The deadline of a save (BeginOptions) may end the wait
-  // earlier. Close returns an error then, and the next job pushes what is missing.
+  // How long Close waits for the last push. The deadline of a save (BeginOptions) or the flag of a
+  // StopScope may end the wait earlier. Close returns an error then, and the next job pushes what
+  // is missing.
   std::chrono::milliseconds close_timeout{300'000};
   // Called when a push has ended, also when it has failed, on the thread that pushes. It must not
   // call the checkpointer, and must not throw.

@@ -15,8 +15,8 @@
 // to its end. Store::Reclaim looks at the flag from file to file. Store::Drop does so
 // when it frees space, after it has dropped all steps of the call. The space that is free by then
 // stays free, and the next reclaim frees the rest. The functions of varve/remote.h look at the
-// flag, too. Other calls do not, and neither do saves in the background
-// (varve/async_checkpointer.h).
+// flag, too, and AsyncCheckpointer::Close while it waits for the last push. Other calls do not, and
+// neither do saves in the background (varve/async_checkpointer.h).
 #pragma once
 
 #include <atomic>

@@ -98,6 +98,7 @@ class RadosObjects : public Objects {
       const int code = rados_write_full(io, part.c_str(), block.data(), block.size());
       if (code < 0) return Error("write of " + part, code);
     }
+    VARVE_RETURN_IF_ERROR(source.Check());
     VARVE_RETURN_IF_ERROR(read(0));
     VARVE_RETURN_IF_ERROR(StopFlag().Check());
     const std::string head = PartName(name, 0), size = std::to_string(source.size());

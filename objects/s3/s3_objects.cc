@@ -5,6 +5,7 @@
 #include <charconv>
 #include <mutex>
 
+#include "base/run_parallel.h"
 #include "base/util.h"
 #include "objects/s3/s3_request.h"
 #include "objects/s3/xml.h"
@@ -52,6 +53,7 @@ class S3Objects : public Objects {
   Status DoPutBlob(const std::string& name, const BlobSource& source) override {
     const std::string key = kBlobs + name;
     if (source.size() > kSinglePutBytes) return PutInParts(key, source);
+    VARVE_RETURN_IF_ERROR(source.Check());
     const Request request{
         .method = "PUT", .key = key, .source = &source, .num_bytes = source.size()};
     VARVE_ASSIGN_OR_RETURN(const Answer answer, bucket_->Send(request));
@@ -187,32 +189,33 @@ class S3Objects : public Objects {
     return status;
   }
 
+  // While the source is checked and some parts are signed, others are sent.
   Status PutParts(const std::string& key, const std::string& upload, const BlobSource& source) {
     const uint64_t part_bytes = std::max(kPartBytes, source.size() / (kMaxParts - 1) + 1);
-    const uint64_t num_parts = (source.size() + part_bytes - 1) / part_bytes;
+    std::vector<std::string> tags((source.size() + part_bytes - 1) / part_bytes);
+    const auto put = [&](size_t i) -> Result<std::string> {
+      const uint64_t offset = i * part_bytes;
+      const Request request{.method = "PUT",
+                            .key = key,
+                            .query = {{"partNumber", std::to_string(i + 1)}, {"uploadId", upload}},
+                            .source = &source,
+                            .offset = offset,
+                            .num_bytes = std::min(part_bytes, source.size() - offset)};
+      VARVE_ASSIGN_OR_RETURN(const Answer answer, bucket_->Send(request));
+      const auto tag = answer.headers.find("etag");
+      if (!IsDone(answer) || tag == answer.headers.end()) return bucket_->Error(request, answer);
+      return tag->second;
+    };
+    VARVE_RETURN_IF_ERROR(
+        RunParallel(1 + tags.size(), options_.parallel_parts, [&](size_t task) -> Status {
+          if (task == 0) return source.Check();
+          VARVE_ASSIGN_OR_RETURN(tags[task - 1], put(task - 1));
+          return Status::Ok();
+        }));
     std::string parts = "<CompleteMultipartUpload>";
-    for (uint64_t first = 0; first < num_parts;) {
-      std::vector<Request> requests;
-      for (; first < num_parts && requests.size() < size_t(std::max(1, options_.parallel_parts));
-           ++first) {
-        const uint64_t offset = first * part_bytes;
-        requests.push_back(
-            {.method = "PUT",
-             .key = key,
-             .query = {{"partNumber", std::to_string(first + 1)}, {"uploadId", upload}},
-             .source = &source,
-             .offset = offset,
-             .num_bytes = std::min(part_bytes, source.size() - offset)});
-      }
-      VARVE_ASSIGN_OR_RETURN(const auto answers, bucket_->Send(requests));
-      for (size_t i = 0; i < answers.size(); ++i) {
-        const auto tag = answers[i].headers.find("etag");
-        if (!IsDone(answers[i]) || tag == answers[i].headers.end()) {
-          return bucket_->Error(requests[i], answers[i]);
-        }
-        parts += "<Part><PartNumber>" + requests[i].query["partNumber"] + "</PartNumber><ETag>" +
-                 tag->second + "</ETag></Part>";
-      }
+    for (size_t i = 0; i < tags.size(); ++i) {
+      parts += "<Part><PartNumber>" + std::to_string(i + 1) + "</PartNumber><ETag>" + tags[i] +
+               "</ETag></Part>";
     }
     return Complete(key, upload, parts + "</CompleteMultipartUpload>", source.size());
   }

@@ -27,6 +27,7 @@
 #include "python/src/devices.h"
 #include "python/src/errors.h"
 #include "python/src/handles.h"
+#include "python/src/interruptible.h"
 #include "python/src/torch_memory.h"
 #include "varve/async_checkpointer.h"
 
@@ -233,8 +234,19 @@ class CheckpointerHandle {
       return ValueOrThrow(c.Restore(step, options, into));
     });
   }
+  // After Ctrl-C it is closed, too, and the last push did not get to its end.
   void Close() {
-    Settle([&](AsyncCheckpointer&) { return CloseBoth(); });
+    std::exception_ptr raised;
+    Settle([&](AsyncCheckpointer&) {
+      Status status;
+      try {
+        Interruptible([&] { status = CloseBoth(); });
+      } catch (...) {
+        raised = std::current_exception();
+      }
+      return raised == nullptr ? status : Status::Ok();
+    });
+    if (raised != nullptr) std::rethrow_exception(raised);
   }
 
   const std::shared_ptr<StoreHandle>& store() const { return store_; }

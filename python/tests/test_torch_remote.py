@@ -208,6 +208,28 @@ class EndTest(StoreTest):
         with varve.open(self.path) as store:
             self.assertEqual([info.step for info in store.steps()], [0, 1])
 
+    def test_ctrl_c_ends_the_wait_for_the_last_push(self):
+        self.run_script("start()\nstep(0)").check_returncode()
+        (self.folder / "place").rename(self.folder / "away")
+        (self.folder / "place").write_text("in the way")
+        ended = self.run_script("""
+            import signal, time
+            start()
+            step(1)
+            ckpt.wait()
+            while ckpt.last_push is None:
+                time.sleep(0.01)
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                ckpt.close()
+            except KeyboardInterrupt:
+                sys.exit(5)
+            """)
+        self.assertNotIn("Traceback", ended.stderr)
+        self.assertEqual(ended.returncode, 5)
+        with varve.open(self.path, "a") as store:
+            self.assertEqual([info.step for info in store.steps()], [0, 1])
+
     def test_garbage_may_be_collected_on_the_thread_that_pushes(self):
         ended = self.run_script("""
             gc.disable()

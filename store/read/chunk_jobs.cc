@@ -232,10 +232,9 @@ class ChunkWorker {
   ReusedBuffer woven_;  // chunks of a bundle, one after the other
 };
 
-Status RunBundles(std::span<const Bundle> bundles, const ChunkReader& reader,
-                  const FetchedFrames* fetched, int num_threads) {
+Status RunBundles(std::span<const Bundle> bundles, const ChunkReader& reader, int num_threads) {
   const StopFlag stop;
-  if (bundles.size() == 1) return ChunkWorker(&reader).Run(bundles[0], fetched);
+  if (bundles.size() == 1) return ChunkWorker(&reader).Run(bundles[0], nullptr);
   tbb::enumerable_thread_specific<ChunkWorker> workers(&reader);
   std::atomic<bool> failed{false};
   std::mutex mutex;
@@ -245,7 +244,7 @@ Status RunBundles(std::span<const Bundle> bundles, const ChunkReader& reader,
     tbb::parallel_for(size_t{0}, bundles.size(), [&](size_t i) {
       if (failed) return;
       Status status = stop.Check();
-      if (status.ok()) status = workers.local().Run(bundles[i], fetched);
+      if (status.ok()) status = workers.local().Run(bundles[i], nullptr);
       if (status.ok()) return;
       const std::lock_guard lock(mutex);
       if (!failed.exchange(true)) error = status;
@@ -254,8 +253,9 @@ Status RunBundles(std::span<const Bundle> bundles, const ChunkReader& reader,
   return error;
 }
 
-// Bundles whose frames are fetched together.
-constexpr uint64_t kBatchBytes = uint64_t{32} << 20;
+// Bundles whose frames are fetched together, in one request if they lie beside each other.
+constexpr uint64_t kBatchBytes = uint64_t{8} << 20;
+constexpr int kBatches = 4;  // at the same time
 
 FetchedFrames FetchFor(std::span<const Bundle> bundles, const ChunkReader& reader) {
   std::vector<ChunkAddress> addresses;
@@ -283,20 +283,15 @@ std::vector<std::span<const Bundle>> CutIntoBatches(std::span<const Bundle> bund
   return batches;
 }
 
-// Fetches the frames of a batch while those of the batch before are decoded.
-Status RunFarBundles(std::span<const Bundle> bundles, const ChunkReader& reader, int num_threads) {
+// While the frames of some batches are on their way, those of others are decoded.
+Status RunFarBundles(std::span<const Bundle> bundles, const ChunkReader& reader) {
   const auto batches = CutIntoBatches(bundles);
-  FetchedFrames now, next;
-  for (size_t i = 0; i <= batches.size(); ++i) {
-    VARVE_RETURN_IF_ERROR(RunParallel(2, 2, [&](size_t task) {
-      if (task == 0 && i < batches.size()) next = FetchFor(batches[i], reader);
-      if (task == 0 || i == 0) return Status::Ok();
-      return RunBundles(batches[i - 1], reader, &now, num_threads);
-    }));
-    now = std::move(next);
-    next = FetchedFrames();
-  }
-  return Status::Ok();
+  return RunParallel(batches.size(), kBatches, [&](size_t i) {
+    const FetchedFrames fetched = FetchFor(batches[i], reader);
+    ChunkWorker worker(&reader);
+    for (const Bundle& bundle : batches[i]) VARVE_RETURN_IF_ERROR(worker.Run(bundle, &fetched));
+    return Status::Ok();
+  });
 }
 
 }  // namespace
@@ -305,8 +300,8 @@ Status RunChunkJobs(std::vector<ChunkJob> jobs, const ChunkReader& reader, int n
   VARVE_RETURN_IF_ERROR(StopFlag().Check());
   std::ranges::stable_sort(jobs, ReadsBefore);
   const std::vector<Bundle> bundles = MakeBundles(GroupWithCopies(jobs));
-  return reader.is_far() ? RunFarBundles(bundles, reader, num_threads)
-                         : RunBundles(bundles, reader, nullptr, num_threads);
+  return reader.is_far() ? RunFarBundles(bundles, reader)
+                         : RunBundles(bundles, reader, num_threads);
 }
 
 }  // namespace varve::internal

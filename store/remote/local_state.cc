@@ -126,6 +126,11 @@ Status LocalTable::Verify() const {
                             "; check --read-data names the steps that it hits");
 }
 
+Result<Digest> LocalTable::VerifyAndDigest() const {
+  VARVE_RETURN_IF_ERROR(Verify());
+  return ComputeFileDigest();
+}
+
 // RocksDB gives each table file a number that no other file has on any host.
 Status LocalTable::FindIdentity() {
   rocksdb::Options options;

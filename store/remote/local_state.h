@@ -33,6 +33,8 @@ class LocalTable : public BlobSource {
   Result<Digest> ComputeFileDigest() const;
   // Reads it whole. kCorruption unless all its blocks have their checksums.
   Status Verify() const;
+  // Both.
+  Result<Digest> VerifyAndDigest() const;
 
   // A name under which this process can open the file after its own name is gone.
   std::string OpenName() const;

@@ -27,6 +27,7 @@
 #include "store/db/table_files.h"
 #include "store/ops/database_copy.h"
 #include "store/remote/remote_log.h"
+#include "store/remote/table_fetcher.h"
 #include "varve/remote.h"
 #include "varve/seal.h"
 
@@ -37,31 +38,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kFetchBytes = size_t{8} << 20;  // that one request fetches at most
-constexpr uint64_t kGapBytes = uint64_t{64}
-                               << 10;  // that are fetched for nothing to save a request
-
-class NewFile {
- public:
-  explicit NewFile(const fs::path& path)
-      : path_(path),
-        fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)),
-        error_(errno) {}
-
-  Status Write(std::span<const std::byte> bytes) const {
-    if (!fd_.is_open()) return ErrnoStatus("create", path_, error_);
-    return WriteAll(fd_.get(), bytes, path_);
-  }
-  Status Sync() const {
-    if (!fd_.is_open()) return ErrnoStatus("create", path_, error_);
-    return ::fsync(fd_.get()) == 0 ? Status::Ok() : ErrnoStatus("sync", path_, errno);
-  }
-
- private:
-  const fs::path& path_;
-  const FileDescriptor fd_;
-  const int error_;
-};
+constexpr size_t kReadBytes = size_t{1} << 20;
 
 // Returns the digest of a file, or nullopt when it is not there or has not this size.
 Result<std::optional<Digest>> DigestOf(const fs::path& path, uint64_t bytes) {
@@ -73,7 +50,7 @@ Result<std::optional<Digest>> DigestOf(const fs::path& path, uint64_t bytes) {
   if (static_cast<uint64_t>(info.st_size) != bytes) return std::optional<Digest>();
   const StopFlag stop;
   DigestStream digest(0);
-  std::vector<std::byte> block(std::min<uint64_t>(kFetchBytes, bytes));
+  std::vector<std::byte> block(std::min<uint64_t>(kReadBytes, bytes));
   while (true) {
     VARVE_RETURN_IF_ERROR(stop.Check());
     const ssize_t n = ::read(file.get(), block.data(), block.size());
@@ -99,13 +76,7 @@ class PullRun {
   Status Choose();
   Status FindMissing();
   Status RefuseOthers(const std::string& name) const;
-  std::vector<std::vector<const BodyTable*>> PlanFetches() const;
-  Status Fetch(const std::vector<const BodyTable*>& together);
-  Status FetchAlone(const BodyTable& table);
-  Status FetchTo(const fs::path& path, const BodyTable& table);
-  Status Publish(const BodyTable& table, Status status) const;
-  Status CheckDigest(const BodyTable& table, const Digest& digest) const;
-  Status GetWhole(const BodyTable& table, uint64_t offset, std::span<std::byte> out) const;
+  Status FetchMissing();
   Status WriteManifest();
   void NoteFetched(uint64_t bytes);
 
@@ -134,10 +105,7 @@ Result<PullReport> PullRun::Run() {
   }
   VARVE_RETURN_IF_ERROR(FindMissing());
   if (!options_.dry_run) {
-    const auto fetches = PlanFetches();
-    const Status fetched = RunParallel(fetches.size(), options_.num_threads,
-                                       [&](size_t i) { return Fetch(fetches[i]); });
-    if (!fetched.ok()) return log_.WhyUnreadable(snapshot_, fetched);
+    VARVE_RETURN_IF_ERROR(FetchMissing());
     VARVE_RETURN_IF_ERROR(WriteManifest());
     VARVE_RETURN_IF_ERROR(SyncFolder(copy_.db()));
     VARVE_RETURN_IF_ERROR(copy_.Stage(manifest_));
@@ -209,102 +177,15 @@ void PullRun::NoteFetched(uint64_t bytes) {
   if (options_.progress) options_.progress(done_bytes_, report_.fetched_bytes);
 }
 
-// Small tables that lie together come in one request. Others come alone, in blocks.
-std::vector<std::vector<const BodyTable*>> PullRun::PlanFetches() const {
-  std::vector<const BodyTable*> sorted = missing_;
-  std::sort(sorted.begin(), sorted.end(), [](const BodyTable* a, const BodyTable* b) {
-    return std::tie(a->where.blob, a->where.offset) < std::tie(b->where.blob, b->where.offset);
-  });
-  std::vector<std::vector<const BodyTable*>> fetches;
-  for (const BodyTable* const table : sorted) {
-    const BlobRange& where = table->where;
-    if (!fetches.empty()) {
-      const BlobRange& first = fetches.back().front()->where;
-      const BlobRange& last = fetches.back().back()->where;
-      const uint64_t last_end = last.offset + last.bytes;
-      if (where.blob == first.blob && where.offset >= last_end &&
-          where.offset - last_end <= kGapBytes &&
-          where.offset + where.bytes - first.offset <= kFetchBytes) {
-        fetches.back().push_back(table);
-        continue;
-      }
-    }
-    fetches.push_back({table});
-  }
-  return fetches;
-}
-
-Status PullRun::Fetch(const std::vector<const BodyTable*>& together) {
-  if (together.size() == 1) return FetchAlone(*together[0]);
-  const uint64_t first = together.front()->where.offset;
-  const BlobRange& last = together.back()->where;
-  std::vector<std::byte> bytes(last.offset + last.bytes - first);
-  VARVE_RETURN_IF_ERROR(GetWhole(*together.front(), first, bytes));
-  for (const BodyTable* const table : together) {
-    const std::span part =
-        std::span(bytes).subspan(table->where.offset - first, table->where.bytes);
-    VARVE_RETURN_IF_ERROR(CheckDigest(*table, ComputeDigest(0, part)));
-    const fs::path path = copy_.db() / (table->name + ".tmp");
-    const NewFile file(path);
-    Status status = file.Write(part);
-    if (status.ok()) status = file.Sync();
-    VARVE_RETURN_IF_ERROR(Publish(*table, std::move(status)));
-    NoteFetched(part.size());
-  }
-  return Status::Ok();
-}
-
-// Gives a file that was fetched its name, or removes it.
-Status PullRun::Publish(const BodyTable& table, Status status) const {
-  const fs::path temporary = copy_.db() / (table.name + ".tmp");
-  if (status.ok() && ::rename(temporary.c_str(), (copy_.db() / table.name).c_str()) != 0) {
-    status = ErrnoStatus("rename", temporary, errno);
-  }
-  if (!status.ok()) ::unlink(temporary.c_str());
-  return status;
-}
-
-Status PullRun::FetchAlone(const BodyTable& table) {
-  return Publish(table, FetchTo(copy_.db() / (table.name + ".tmp"), table));
-}
-
-Status PullRun::GetWhole(const BodyTable& table, uint64_t offset, std::span<std::byte> out) const {
-  const std::string name = objects_->url() + ": blob " + table.where.blob;
-  VARVE_ASSIGN_OR_RETURN(const auto size, objects_->GetBlob(table.where.blob, offset, out));
-  if (!size.has_value()) {
-    return Status::Corruption(name + ", which holds " + table.name + ", is missing");
-  }
-  return *size == out.size() ? Status::Ok() : Status::Corruption(name + " is too short");
-}
-
-Status PullRun::CheckDigest(const BodyTable& table, const Digest& digest) const {
-  if (digest == table.where.digest) return Status::Ok();
-  return Status::Corruption(objects_->url() + ": blob " + table.where.blob + ": the bytes of " +
-                            table.name + " are not what was pushed");
-}
-
-Status PullRun::FetchTo(const fs::path& path, const BodyTable& table) {
-  const NewFile file(path);
-  const BlobRange& where = table.where;
-  std::vector<std::byte> block(std::min<uint64_t>(kFetchBytes, where.bytes));
-  DigestStream digest(0);
-  for (uint64_t at = 0; at < where.bytes; at += block.size()) {
-    block.resize(std::min<uint64_t>(kFetchBytes, where.bytes - at));
-    VARVE_RETURN_IF_ERROR(GetWhole(table, where.offset + at, block));
-    digest.Add(block);
-    VARVE_RETURN_IF_ERROR(file.Write(block));
-    NoteFetched(block.size());
-  }
-  VARVE_RETURN_IF_ERROR(file.Sync());
-  return CheckDigest(table, digest.Get());
+Status PullRun::FetchMissing() {
+  TableFetcher fetcher(objects_.get(), copy_.db(), [this](uint64_t bytes) { NoteFetched(bytes); });
+  const Status fetched = fetcher.Fetch(missing_, options_.num_threads);
+  return fetched.ok() ? fetched : log_.WhyUnreadable(snapshot_, fetched);
 }
 
 Status PullRun::WriteManifest() {
   manifest_ = copy_.NewManifestName(body_.manifest_name);
-  const fs::path path = copy_.db() / manifest_;
-  const NewFile file(path);
-  VARVE_RETURN_IF_ERROR(file.Write(AsBytes(body_.manifest)));
-  return file.Sync();
+  return WriteFileAtomically(copy_.db() / manifest_, body_.manifest);
 }
 
 }  // namespace

@@ -53,6 +53,26 @@ struct Adopted {
   uint64_t attempt = 0;
 };
 
+// A table that is verified and digested while it is sent.
+class VerifiedTable : public BlobSource {
+ public:
+  explicit VerifiedTable(const LocalTable* table) : table_(table) {}
+  uint64_t size() const override { return table_->size(); }
+  Status Read(uint64_t offset, std::span<std::byte> out) const override {
+    return table_->Read(offset, out);
+  }
+  Status Check() const override {
+    VARVE_ASSIGN_OR_RETURN(digest_, table_->VerifyAndDigest());
+    return Status::Ok();
+  }
+  // For who has seen that Check succeeded.
+  const Digest& digest() const { return digest_; }
+
+ private:
+  const LocalTable* const table_;
+  mutable Digest digest_;
+};
+
 class PushRun {
  public:
   PushRun(Objects* objects, const PushOptions& options, const PushMutation& mutation,
@@ -283,16 +303,14 @@ Status PushRun::PutTables() {
 
 Status PushRun::PutLarge(size_t index) {
   const LocalTable& table = *local_.tables[index];
+  const VerifiedTable source(&table);
   BodyTable& planned = tables_[index];
-  VARVE_RETURN_IF_ERROR(table.Verify());
-  VARVE_ASSIGN_OR_RETURN(const Digest digest, table.ComputeFileDigest());
   const auto adopted = adopted_.find(index);
   const bool is_adopted = adopted != adopted_.end();
-  planned.where = {is_adopted ? adopted->second.blob : BlobName(attempt_, planned.identity), 0,
-                   table.size(), digest};
-  if (is_adopted) return Status::Ok();
-  VARVE_RETURN_IF_ERROR(objects_->PutBlob(planned.where.blob, table));
-  NoteSent(table.size());
+  const std::string blob = is_adopted ? adopted->second.blob : BlobName(attempt_, planned.identity);
+  VARVE_RETURN_IF_ERROR(is_adopted ? source.Check() : objects_->PutBlob(blob, source));
+  planned.where = {blob, 0, table.size(), source.digest()};
+  if (!is_adopted) NoteSent(table.size());
   return Status::Ok();
 }
 

@@ -23,10 +23,10 @@ using rocksdb::Slice;
 
 constexpr uint64_t kBlockBytes = uint64_t{64} << 10;
 constexpr uint64_t kSmallPackBytes = uint64_t{4} << 20;
-// Of reads that are asked for together.
-constexpr uint64_t kFetchBytes = uint64_t{8} << 20;  // that one request fetches at most
-constexpr uint64_t kGapBytes = uint64_t{64} << 10;   // that are fetched for nothing
-constexpr int kFetches = 4;                          // at the same time
+// Of reads that are asked for together. One request fetches 8 MiB of chunks with all around them.
+constexpr uint64_t kFetchBytes = (uint64_t{8} << 20) + (uint64_t{256} << 10);
+constexpr uint64_t kGapBytes = uint64_t{64} << 10;  // that are fetched for nothing
+constexpr int kFetches = 4;                         // at the same time
 
 IOStatus ToIoStatus(const Status& status) {
   if (status.ok()) return IOStatus::OK();
@@ -113,20 +113,20 @@ IOStatus TableFile::MultiRead(FSReadRequest* requests, size_t count, const IOOpt
   }
   return ToIoStatus(RunParallel(together.size(), kFetches, [&](size_t i) {
     const auto& some = together[i];
-    const uint64_t first = some.front()->offset;
-    std::string bytes(some.size() == 1 ? 0 : end_of(some.back()) - first, '\0');
-    Slice all;
-    IOStatus status;
-    if (some.size() > 1) {
-      status = Read(first, bytes.size(), options, &all, bytes.data(), debug);
+    FSReadRequest* const front = some.front();
+    if (some.size() == 1) {
+      front->status =
+          Read(front->offset, front->len, options, &front->result, front->scratch, debug);
+      return Status::Ok();
     }
+    BufferPool::Buffer buffer(blobs_->buffers());
+    const std::span<std::byte> bytes = buffer.Resize(end_of(some.back()) - front->offset);
+    Slice all;
+    const IOStatus status = Read(front->offset, bytes.size(), options, &all,
+                                 reinterpret_cast<char*>(bytes.data()), debug);
     for (FSReadRequest* const one : some) {
-      if (some.size() == 1) {
-        one->status = Read(one->offset, one->len, options, &one->result, one->scratch, debug);
-        continue;
-      }
       one->status = status;
-      const uint64_t at = std::min<uint64_t>(one->offset - first, all.size());
+      const uint64_t at = std::min<uint64_t>(one->offset - front->offset, all.size());
       const size_t size = std::min<uint64_t>(one->len, all.size() - at);
       std::memcpy(one->scratch, all.data() + at, size);
       one->result = Slice(one->scratch, size);

@@ -14,6 +14,7 @@
 
 #include "objects/objects.h"
 #include "store/remote/block_cache.h"
+#include "store/remote/buffer_pool.h"
 #include "store/remote/remote_state.h"
 
 namespace varve::internal {
@@ -29,11 +30,14 @@ class BlobReader {
   Status Read(const std::string& blob, uint64_t blob_end, uint64_t offset,
               std::span<std::byte> out) const;
 
+  BufferPool* buffers() const { return &buffers_; }
+
  private:
   Status Fetch(const std::string& blob, uint64_t offset, std::span<std::byte> out) const;
 
   const std::shared_ptr<Objects> objects_;
   const std::unique_ptr<BlockCache> cache_;
+  mutable BufferPool buffers_;
 };
 
 class RemoteFileSystem : public rocksdb::FileSystemWrapper {

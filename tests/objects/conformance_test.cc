@@ -335,6 +335,30 @@ TEST_P(ObjectsTest, APutThatIsStoppedOrFailsLeavesNoBlob) {
   VARVE_EXPECT_OK(Put("stopped", RandomBytes(10, 1)));
 }
 
+// Says, when all of it may have been sent, that it may not become a blob.
+class RefusedSource : public MemorySource {
+ public:
+  using MemorySource::MemorySource;
+  Status Check() const override {
+    ++num_checks;
+    return Status::Corruption("refused source");
+  }
+  mutable std::atomic<int> num_checks{0};
+};
+
+TEST_P(ObjectsTest, ASourceThatIsRefusedLeavesNoBlob) {
+  const auto bytes = RandomBytes(70 * kMiB, 3);
+  for (const size_t size : {size_t{10}, bytes.size()}) {
+    const RefusedSource source{std::span(bytes).first(size)};
+    EXPECT_EQ(objects_->PutBlob("refused", source).message(), "refused source");
+    EXPECT_EQ(source.num_checks, 1);
+    EXPECT_FALSE(HasBlob("refused"));
+    EXPECT_THAT(Blobs(), IsEmpty());
+    VARVE_EXPECT_OK(objects_->RemoveBlob("refused"));  // what is left of it
+    EXPECT_THAT(Blobs(/*is_whole=*/false), IsEmpty());
+  }
+}
+
 TEST_P(ObjectsTest, ManyThreadsShareOneObject) {
   std::vector<std::jthread> threads;
   for (uint64_t thread = 0; thread < 8; ++thread) {

@@ -8,6 +8,7 @@
 #include "base/guarded.h"
 #include "base/low_priority.h"
 #include "base/seconds_since.h"
+#include "base/stop.h"
 #include "objects/url.h"
 #include "store/format/format_file.h"
 #include "store/remote/reclaim_remote.h"
@@ -24,7 +25,8 @@ namespace fs = std::filesystem;
 
 // Files that are sent at the same time. Each may be sent in several parts, which lie in memory.
 constexpr int kThreads = 2;
-constexpr int kLongestPause = 6;  // 2^6 seconds
+constexpr int kLongestPause = 6;                        // 2^6 seconds
+constexpr std::chrono::milliseconds kBetweenLooks{50};  // whether the caller wants to stop
 
 bool IsDown(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kIOError;
@@ -143,7 +145,11 @@ Status BackgroundPusher::Close() {
   if (deadline_.has_value()) end = std::min(end, *deadline_);
   is_closing_ = true;
   wake_.notify_all();
-  wake_.wait_until(lock, end, [&] { return IsDone() || has_given_up_; });
+  const StopFlag stop;
+  while (!stop.is_set() && Clock::now() < end) {
+    const auto next_look = std::min(end, Clock::now() + kBetweenLooks);
+    if (wake_.wait_until(lock, next_look, [&] { return IsDone() || has_given_up_; })) break;
+  }
   ends_ = true;
   lock.unlock();
   thread_.request_stop();
@@ -152,6 +158,7 @@ Status BackgroundPusher::Close() {
   if (IsDone()) return Status::Ok();
   const std::string what =
       "step " + std::to_string(due_.rbegin()->first) + " is not in " + options_.url;
+  if (stop.is_set()) return stop.Check().WithContext(what);
   if (last_.has_value() && !last_->status.ok() && last_->status.code() != StatusCode::kAborted) {
     return last_->status.WithContext(what);
   }
@@ -169,7 +176,7 @@ std::optional<PushStats> BackgroundPusher::last() const {
 }
 
 void BackgroundPusher::Run(std::stop_token stop) {
-  LowerThreadPriority();
+  UseIdleProcessorsOnly();
   const StopScope scope(&ends_);
   while (const auto turn = AwaitTurn(stop)) {
     PushStats stats;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A checkpointer that pushes in the background, to a folder that fails when a test says so.
+#include <sched.h>
+
 #include <atomic>
 #include <filesystem>
 #include <mutex>
@@ -10,6 +12,7 @@
 #include "tests/trainer_hooks/test_state.h"
 #include "varve/async_checkpointer.h"
 #include "varve/remote.h"
+#include "varve/stop.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -166,6 +169,18 @@ TEST_F(BackgroundPusherTest, TheIntervalAndTheNumberOfSnapshotsAreKept) {
 }
 
 // A remote that is down delays pushes. Training goes on, the retention waits, and nothing is lost.
+// A trainer that keeps all processors busy hardly notices a push.
+TEST_F(BackgroundPusherTest, APushUsesIdleProcessorsOnly) {
+  CheckpointerOptions options = Options();
+  std::atomic<int> policy{-1};
+  options.remote->on_push = [&policy](const PushStats&) { policy = ::sched_getscheduler(0); };
+  VARVE_ASSERT_OK(OpenAt(1, options));
+  VARVE_ASSERT_OK(SaveStep(1));
+  VARVE_ASSERT_OK(ckpt_->Close());
+  EXPECT_EQ(policy, SCHED_IDLE);
+  EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+}
+
 TEST_F(BackgroundPusherTest, ARemoteThatIsDownOnlyDelays) {
   CheckpointerOptions options = Options();
   options.retention = RetentionPolicy{.keep_last = 1};
@@ -217,6 +232,21 @@ TEST_F(BackgroundPusherTest, NothingIsLostWithoutAnError) {
   AwaitPushOf(2);
   EXPECT_THAT(RemoteSteps(), ElementsAre(1, 2));
   VARVE_ASSERT_OK(ckpt_->Close());
+}
+
+TEST_F(BackgroundPusherTest, WhoWantsToStopNeedNotWaitForTheLastPush) {
+  VARVE_ASSERT_OK(OpenAt(1, Options()));
+  fault_ = Fault::kFailed;
+  VARVE_ASSERT_OK(SaveStep(1));
+  AwaitFailure();
+  std::atomic<bool> stop{false};
+  std::jthread stopper([&stop] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    stop = true;
+  });
+  const StopScope scope(&stop);
+  EXPECT_THAT(ckpt_->Close(), FailsWith(StatusCode::kAborted, "step 1 is not in flaky://x"));
+  fault_ = Fault::kNone;
 }
 
 TEST_F(BackgroundPusherTest, AFailureIsFatalIfAsked) {
