@@ -5,7 +5,6 @@
 #include <functional>
 #include <initializer_list>
 #include <iterator>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -53,68 +52,66 @@ struct Comparison {
   }
 };
 
-// Bytes of tensors by their names, in the later step.
-using BytesByName = std::map<std::string, uint64_t, std::less<>>;
-
-Result<BytesByName> BytesOf(const Ask& ask, const Comparison& comparison) {
-  BytesByName bytes;
-  if (!comparison.name.empty()) {
-    const ChosenTensors one(*ShardedReader::Of(*comparison.after.reader), {comparison.name});
-    VARVE_ASSIGN_OR_RETURN(const auto shards, one.FindStored());
-    for (const StoredShard& shard : shards) bytes[shard.name] += shard.record.LogicalBytes();
-    return bytes;
-  }
-  VARVE_ASSIGN_OR_RETURN(const auto listing, TensorsOf(ask, comparison.after));
-  for (const LsEntry& entry : listing->entries) {
-    if (comparison.Includes(entry.name)) bytes.emplace(entry.name, entry.logical_bytes);
-  }
-  return bytes;
-}
-
 NameSet NamesOf(std::span<const TensorDiff> tensors) {
   NameSet names;
   for (const TensorDiff& tensor : tensors) names.insert(tensor.name);
   return names;
 }
 
+uint64_t BytesOf(std::span<const TensorBytes> tensors, std::string_view name) {
+  const auto found = std::ranges::lower_bound(tensors, name, {}, &TensorBytes::name);
+  return found != tensors.end() && found->name == name ? found->bytes : 0;
+}
+
 // Says whether one request may decode both sides of these tensors.
-bool MayDecode(const BytesByName& bytes, std::span<const TensorDiff> tensors) {
+bool MayDecode(const StepsDiff& steps, std::span<const TensorDiff> tensors) {
   uint64_t sum = 0;
   for (const std::string& name : NamesOf(tensors)) {
-    const auto found = bytes.find(name);
-    if (found != bytes.end()) sum += 2 * found->second;
+    sum += 2 * BytesOf(steps.bytes, name);
     if (sum > kMaxDecodedBytes) return false;
   }
   return true;
 }
 
-Result<CheckpointDiff> DiffNames(const Comparison& comparison, const NameSet& names, bool values) {
-  return DiffCheckpoints(ChosenTensors(*ShardedReader::Of(*comparison.before.reader), names),
-                         ChosenTensors(*ShardedReader::Of(*comparison.after.reader), names),
-                         {.values = values});
+Result<StepsDiff> DiffNames(const Comparison& comparison, const NameSet& names, bool values) {
+  StepsDiff steps;
+  VARVE_ASSIGN_OR_RETURN(
+      steps.diff,
+      DiffCheckpoints(ChosenTensors(*ShardedReader::Of(*comparison.before.reader), names),
+                      ChosenTensors(*ShardedReader::Of(*comparison.after.reader), names),
+                      {.values = values}, /*progress=*/nullptr, &steps.bytes));
+  return steps;
 }
 
 // Compares the values of tensors that differ.
 Result<std::vector<TensorDiff>> WithValues(const Comparison& comparison,
                                            std::span<const TensorDiff> tensors) {
-  VARVE_ASSIGN_OR_RETURN(CheckpointDiff diff, DiffNames(comparison, NamesOf(tensors), true));
-  return std::move(diff.changed);
+  VARVE_ASSIGN_OR_RETURN(StepsDiff steps, DiffNames(comparison, NamesOf(tensors), true));
+  return std::move(steps.diff.changed);
+}
+
+Result<StepsDiff> DiffAll(const Comparison& comparison) {
+  StepsDiff steps;
+  VARVE_ASSIGN_OR_RETURN(steps.diff,
+                         DiffCheckpoints(*ShardedReader::Of(*comparison.before.reader),
+                                         *ShardedReader::Of(*comparison.after.reader), {},
+                                         /*progress=*/nullptr, &steps.bytes));
+  return steps;
 }
 
 // One tensor costs little. All of them are compared once.
-Result<std::shared_ptr<const CheckpointDiff>> DiffWithoutValues(const Ask& ask,
-                                                                const Comparison& comparison) {
-  if (!comparison.name.empty()) {
-    VARVE_ASSIGN_OR_RETURN(CheckpointDiff diff, DiffNames(comparison, {comparison.name}, false));
-    if (diff.added.empty() && diff.removed.empty() && diff.changed.empty() &&
-        diff.unchanged.empty()) {
-      return Status::NotFound("tensor \"" + comparison.name + "\" is in neither of the steps");
-    }
-    return std::make_shared<const CheckpointDiff>(std::move(diff));
+Result<std::shared_ptr<const StepsDiff>> DiffWithoutValues(const Ask& ask,
+                                                           const Comparison& comparison) {
+  if (comparison.name.empty()) {
+    return ask.caches.diffs.Get(comparison.StepsKey(), [&] { return DiffAll(comparison); });
   }
-  return ask.caches.diffs.Get(comparison.StepsKey(), [&] {
-    return ask.store.Diff(comparison.before.id, comparison.after.id);
-  });
+  VARVE_ASSIGN_OR_RETURN(StepsDiff steps, DiffNames(comparison, {comparison.name}, false));
+  const CheckpointDiff& diff = steps.diff;
+  if (diff.added.empty() && diff.removed.empty() && diff.changed.empty() &&
+      diff.unchanged.empty()) {
+    return Status::NotFound("tensor \"" + comparison.name + "\" is in neither of the steps");
+  }
+  return std::make_shared<const StepsDiff>(std::move(steps));
 }
 
 // A group of tensors with a common start of their names.
@@ -180,17 +177,22 @@ class Layers {
   std::map<std::string, Layer, std::less<>> layers_;
 };
 
-ordered_json LayersOf(const BytesByName& bytes, const ComparedSteps& compared) {
+ordered_json LayersOf(const Comparison& comparison, const StepsDiff& steps,
+                      const ComparedSteps& compared) {
   std::map<std::string, TensorSharing> tensors;
-  for (const auto& [name, size] : bytes) tensors[name].bytes = size;
+  for (const TensorBytes& tensor : steps.bytes) {
+    if (!comparison.Includes(tensor.name)) continue;
+    tensors.emplace_hint(tensors.end(), tensor.name, TensorSharing{.bytes = tensor.bytes});
+  }
   for (const TensorDiff& tensor : compared.changed) {
     tensors[tensor.name].new_bytes += tensor.changed_bytes;
   }
   Layers layers(tensors);
-  std::set<std::string_view> counted;
-  for (const TensorDiff& tensor : compared.changed) {
+  std::string_view counted;
+  for (const TensorDiff& tensor : compared.changed) {  // by name
     Layer& layer = layers.Of(tensor.name);
-    if (counted.insert(tensor.name).second) ++layer.num_changed;  // once for all its shards
+    if (tensor.name != counted) ++layer.num_changed;  // once for all its shards
+    counted = tensor.name;
     if (!tensor.values) continue;
     layer.largest_norm = std::max(layer.largest_norm, tensor.values->relative_norm);
     layer.new_nans += tensor.values->new_nans;
@@ -200,20 +202,21 @@ ordered_json LayersOf(const BytesByName& bytes, const ComparedSteps& compared) {
 
 Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
   const auto included = [&comparison](const auto& name) { return comparison.Includes(name); };
-  VARVE_ASSIGN_OR_RETURN(const auto diff, DiffWithoutValues(ask, comparison));
-  VARVE_ASSIGN_OR_RETURN(const BytesByName bytes, BytesOf(ask, comparison));
+  VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
+  const CheckpointDiff& diff = steps->diff;
   ComparedSteps compared;
-  std::ranges::copy_if(diff->added, std::back_inserter(compared.added), included);
-  std::ranges::copy_if(diff->removed, std::back_inserter(compared.removed), included);
-  std::ranges::copy_if(diff->changed, std::back_inserter(compared.changed), included,
+  std::ranges::copy_if(diff.added, std::back_inserter(compared.added), included);
+  std::ranges::copy_if(diff.removed, std::back_inserter(compared.removed), included);
+  std::ranges::copy_if(diff.changed, std::back_inserter(compared.changed), included,
                        &TensorDiff::name);
-  compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff->unchanged, included));
+  compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff.unchanged, included));
   for (const TensorDiff& tensor : compared.changed) compared.changed_bytes += tensor.changed_bytes;
-  if (comparison.values && MayDecode(bytes, compared.changed)) {
+  if (comparison.values && MayDecode(*steps, compared.changed)) {
     VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(comparison, compared.changed));
     compared.has_values = true;
   }
-  compared.layers = comparison.name.empty() ? LayersOf(bytes, compared) : ordered_json::array();
+  compared.layers =
+      comparison.name.empty() ? LayersOf(comparison, *steps, compared) : ordered_json::array();
   return compared;
 }
 
@@ -250,8 +253,8 @@ Result<std::vector<const TensorDiff*>> Sorted(const Ask& ask, const ComparedStep
 // Puts values into the rows of one page, if there are not too many bytes for that.
 Result<bool> AddValues(const Ask& ask, const Comparison& comparison,
                        std::vector<TensorDiff>* rows) {
-  VARVE_ASSIGN_OR_RETURN(const BytesByName bytes, BytesOf(ask, comparison));
-  if (!MayDecode(bytes, *rows)) return false;
+  VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
+  if (!MayDecode(*steps, *rows)) return false;
   VARVE_ASSIGN_OR_RETURN(const std::vector<TensorDiff> valued, WithValues(comparison, *rows));
   for (TensorDiff& row : *rows) {
     const auto same = std::ranges::find_if(valued, [&row](const TensorDiff& other) {
