@@ -6,7 +6,7 @@ import { link } from "./app.js";
 import { barChart } from "./charts.js";
 import { h } from "./dom.js";
 import { bytes, count, number, printable, share, stepName } from "./format.js";
-import { empty, field, form, newestStep, section, stepLink } from "./parts.js";
+import { empty, field, form, later, newestStep, section, stepLink } from "./parts.js";
 import { facts, pagedTable } from "./table.js";
 
 const DRAWN_LAYERS = 40;
@@ -21,26 +21,30 @@ export async function showDiff({ get, change }) {
   ], change);
   if (!after) return empty();
   if (!before) return [chooser, h("p", { class: "note" }, "There is one step only. Choose two.")];
-  const asked = { before, after, glob: get("glob"), values: 1 };
+  return [chooser, later(differences({ before, after, glob: get("glob"), values: 1 }, get("layers")), "Differences")];
+}
+
+async function differences(asked, layersBy) {
+  const { before, after } = asked;
   let first;
-  let rows;
-  try {
-    rows = await pagedTable({
-      caption: `Tensors that differ between ${before} and ${after}`,
-      sort: "bytes",
-      order: "down",
-      ask: async ({ offset, limit, sort, order }) => {
-        const answer = await ask("diff", { ...asked, sort, order, offset, limit });
-        first ??= answer;
-        return answer;
-      },
-      columns: columns(before, after, () => first?.values_of === "all"),
-    });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    return [chooser, h("p", { class: "error", role: "alert" }, printable(error.message))];
-  }
-  return [chooser, summary(first), await layers(first, get("layers")), section("Tensors", rows), names("Added", first.added, first.num_added), names("Removed", first.removed, first.num_removed)];
+  const rows = await pagedTable({
+    caption: `Tensors that differ between ${before} and ${after}`,
+    sort: "bytes",
+    order: "down",
+    ask: async ({ offset, limit, sort, order }) => {
+      const answer = await ask("diff", { ...asked, sort, order, offset, limit });
+      first ??= answer;
+      return answer;
+    },
+    columns: columns(before, after, () => first?.values_of === "all"),
+  });
+  return [
+    summary(first),
+    await layers(first, layersBy),
+    section("Tensors", rows),
+    names("Added", first.added, first.num_added),
+    names("Removed", first.removed, first.num_removed),
+  ].flat();
 }
 
 // The newest step and its parent, where nothing else is asked for.

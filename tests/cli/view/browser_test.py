@@ -7,14 +7,17 @@ Needs Debian's chromium and chromium-driver, and the packages of tests/support/b
 
 import base64
 import contextlib
+import os
 import pathlib
 import shutil
+import struct
 import sys
 import unittest
 import urllib.parse
 from xml.etree import ElementTree
 
 import harness
+import safetensors_bytes
 import view_case
 
 WHY_NOT = "; ".join(
@@ -29,6 +32,8 @@ WHY_NOT = "; ".join(
         if not harness.has(package)
     ]
 )
+if WHY_NOT and "selenium" in os.environ.get("VARVE_REQUIRE", "").split():
+    sys.exit(f"{WHY_NOT}, and $VARVE_REQUIRE names selenium")
 if WHY_NOT:
     print(f"skipped: {WHY_NOT} (scripts/setup --browser installs what is needed)")
     sys.exit(harness.SKIPPED)
@@ -67,6 +72,12 @@ def open_browser(folder):
 
 
 class BrowserTest(unittest.TestCase):
+    num_judged = 0  # views that axe has looked at
+
+    @classmethod
+    def tearDownClass(cls):
+        print(f"axe has judged {cls.num_judged} views", file=sys.stderr)
+
     @classmethod
     def setUpClass(cls):
         cls.resources = contextlib.ExitStack()
@@ -134,6 +145,7 @@ class BrowserTest(unittest.TestCase):
         path.write_bytes(base64.b64decode(picture["data"]))
 
     def faults_of_axe(self):
+        type(self).num_judged += 1
         self.browser.execute_script(AXE)
         found = self.browser.execute_async_script(
             "axe.run(document).then(arguments[0], error => arguments[0]({violations: [String(error)]}))"
@@ -319,6 +331,48 @@ class BrowserTest(unittest.TestCase):
                 self.wait(f"main.dataset.ready !== '{before}'", "the view is not shown again")
                 self.wait_until_shown()
                 self.assertIn("main@2", self.browser.find_element(By.ID, "main").text)
+
+    def test_no_digit_of_a_large_number_is_lost(self):
+        store = self.folder / "large_numbers"
+        step, values = 2**64 - 1, [2**53 + 1, -(2**63)]
+        tensors = {"i": ("I64", [2], struct.pack("<2q", *values))}
+        path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+        harness.varve(store, "import", path, "--init", "--step", step)
+        with view_case.View(store) as view:
+            self.views[store] = view
+            self.assertIn(f"main@{step}", self.open("runs", store))
+            text = self.open(self.link("tensor", step=f"main@{step}", name="i"), store)
+            for value in values:
+                self.assertIn(str(value), text)
+
+    def test_an_answer_that_takes_long_is_awaited(self):
+        """The page is told twice that sharing is computed, and once that its answer is lost."""
+        self.open("health")
+        self.browser.execute_script(
+            """
+            const fetched = window.fetch;
+            window.seen = [];
+            const reply = (status, body) => Promise.resolve(new Response(JSON.stringify(body), { status }));
+            window.fetch = (url, options) => {
+              if (!/api.(sharing|job)/.test(url)) return fetched(url, options);
+              window.seen.push([url, document.getElementById("status").textContent]);
+              if (window.seen.length === 3) return reply(410, { error: "lost" });
+              if (window.seen.length === 4) return fetched("api/sharing", options);
+              return reply(202, { job: 7, seconds: 1 });
+            };
+            location.hash = "#/space";
+            """
+        )
+        self.wait("window.seen.length === 4", "the page has not asked again")
+        self.wait_until_shown()
+        seen = self.browser.execute_script("return window.seen")
+        asked = ["api/sharing", "api/job?id=7", "api/job?id=7", "api/sharing"]
+        self.assertEqual([url for url, _ in seen], asked)
+        self.assertIn("Computing: sharing", seen[1][1])
+        text = self.browser.find_element(By.ID, "main").text
+        self.assertIn("New bytes of a step, by group of tensors", text)
+        status = self.browser.find_element(By.ID, "status").text
+        self.assertNotIn("Computing", status)
 
     def test_every_view_says_that_newer_snapshots_are_not_known(self):
         place = self.folder / "remote"

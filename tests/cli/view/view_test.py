@@ -2,6 +2,7 @@
 """`varve view`: its answers are what the command says, for every kind of store."""
 
 import math
+import struct
 import unittest
 
 import harness
@@ -74,6 +75,14 @@ class NumbersTest(ViewCase):
             ],
         )
         self.assertEqual(means, [3, (1 + 4 / 3) / 2])
+
+    def test_a_mean_of_huge_numbers_is_no_infinity(self):
+        huge = 1.5e308
+        for step in (10, 20):
+            self.varve("metric", step, f"huge={huge!r}")
+        (curve,) = self.shown.ask("curves", metric="huge", points=1)["runs"]
+        (point,) = curve["points"]
+        self.assertEqual((point["values"], point["mean"], point["max"]), (2, huge, huge))
 
     def test_space(self):
         self.assertEqual(self.shown.ask("stats"), self.json("stats"))
@@ -323,6 +332,28 @@ class LimitsTest(VerbCase):
             self.assertEqual((page["values_of"], page["total"]), ("rows", 3))
             self.assertEqual(page["rows"], self.json("diff", 1, 2, "t1", "--values")["changed"])
             self.assertNotIn("largest_norm", page["layers"][0])
+
+
+class HugeNumbersTest(VerbCase):
+    def test_integers_that_a_browser_cannot_hold_are_text(self):
+        step = 2**64 - 1
+        values = [2**53 - 1, 2**53, -(2**53), 2**63 - 1, -(2**63), 7]
+        self.save(step, tensors={"i": ("I64", [6], struct.pack("<6q", *values))})
+        with view_case.View(self.store) as view:
+            self.assertEqual(view.ask("show", step="latest")["step"], str(step))
+            self.assertEqual(view.ask("steps")["rows"][0]["step"], str(step))
+            shown = view.ask("tensor", step=str(step), name="i")["get"]
+            self.assertEqual(shown["values"], [values[0], *map(str, values[1:5]), 7])
+            self.assertEqual((shown["min"], shown["max"]), (str(-(2**63)), str(2**63 - 1)))
+
+    def test_sums_of_huge_numbers_are_no_infinity(self):
+        values = [1.5e308, 1.5e308, 1e308]
+        self.save(1, tensors={"d": ("F64", [3], struct.pack("<3d", *values))})
+        with view_case.View(self.store) as view:
+            shown = view.ask("tensor", step=1, name="d")
+            self.assertAlmostEqual(shown["get"]["mean"] / 1e308, 4 / 3)
+            self.assertEqual(shown["look"]["heat"]["cells"], values)
+            self.assertEqual(shown["look"]["norm"], "Infinity")
 
 
 class OtherStoresTest(VerbCase):
