@@ -3,7 +3,7 @@
 """How long the requests of `varve view` take on a large store.
 
 bench/view.py BUILD [--folder FOLDER] [--tensors N] [--steps N] [--rounds N] [--fresh N]
-bench/view.py BUILD --writer [--blocks N]
+bench/view.py BUILD --writer [--blocks N] [--quiet SECONDS]
 
 Makes a store with a run of many steps and a run of many tensors, if the folder does not have it, with
 the Python package of the build. Then it asks each request that a view asks. It prints three times in
@@ -15,13 +15,16 @@ milliseconds:
 
 --writer saves ten times a second, in blocks with and without somebody who asks for views each second,
 and prints how long the saves of both kinds took. Neighbouring blocks are compared, and each kind comes
-first as often as the other.
+first as often as the other. With --quiet it measures for so many seconds, and leaves out each pair of
+blocks while other programs used more than a tenth of one core.
 """
 
 import argparse
 import contextlib
 import http.client
+import itertools
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -232,14 +235,32 @@ class Writer:
         return took
 
 
-def beside_writer(varve, numpy, command, folder, blocks, saves=30, warm=5):
+def busy_seconds():
+    """Of all cores and programs, since the machine started."""
+    words = pathlib.Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+    user, nice, system, _, _, irq, softirq = map(int, words[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds():
+    """Of this program, and of those that it has started and that have ended."""
+    return sum(os.times()[:4])
+
+
+# Each block changes every tensor equally often.
+def beside_writer(varve, numpy, command, folder, blocks, quiet, saves=48, warm=16):
     path = folder / "written"
     shutil.rmtree(path, ignore_errors=True)
     writer = Writer(varve, numpy, path)
     writer.save(2 * saves)
     took = {"alone": [], "shown": []}
     ratios = []
-    for block in range(blocks):
+    num_left_out = 0
+    end = time.perf_counter() + quiet
+    for block in itertools.count():
+        if time.perf_counter() > end if quiet else block == blocks:
+            break
+        start, foreign = time.perf_counter(), busy_seconds() - own_seconds()
         pair = {}
         # Whoever comes first, the other comes first next time.
         for kind in ("alone", "shown") if block % 2 == 0 else ("shown", "alone"):
@@ -248,9 +269,16 @@ def beside_writer(varve, numpy, command, folder, blocks, saves=30, warm=5):
                     stack.enter_context(somebody_who_looks_on(command, path))
                 writer.save(warm)
                 pair[kind] = writer.save(saves)
-            took[kind] += pair[kind]
-        ratios.append(statistics.median(pair["shown"]) / statistics.median(pair["alone"]))
+        foreign = (busy_seconds() - own_seconds() - foreign) / (time.perf_counter() - start)
+        if quiet and foreign > 0.1:
+            num_left_out += 1
+            continue
+        for kind, times in pair.items():
+            took[kind] += times
+        ratios.append(statistics.mean(pair["shown"]) / statistics.mean(pair["alone"]))
     writer.store.close()
+    if len(ratios) < 2:
+        sys.exit(f"{num_left_out} pairs were left out, and {len(ratios)} are not enough")
     print("| saves | median ms | mean ms | p95 ms | count |\n|---|---|---|---|---|")
     for kind, times in took.items():
         p95 = statistics.quantiles(times, n=20)[-1]
@@ -260,14 +288,15 @@ def beside_writer(varve, numpy, command, folder, blocks, saves=30, warm=5):
         )
     low, middle, high = statistics.quantiles(ratios, n=4)
     print(
-        f"\nMedian of a block with a view, of that of the block beside it: {(middle - 1) * 100:+.1f} % "
-        f"(quartiles {(low - 1) * 100:+.1f} and {(high - 1) * 100:+.1f} %) in {blocks} pairs"
+        f"\nMean of a block with a view, against that of the block beside it: {(middle - 1) * 100:+.1f} % "
+        f"(quartiles {(low - 1) * 100:+.1f} and {(high - 1) * 100:+.1f} %) in {len(ratios)} pairs, "
+        f"without {num_left_out}"
     )
 
 
 def main():
     if sys.argv[1:2] == ["--poll"]:
-        return poll(sys.argv[2])
+        poll(sys.argv[2])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/bench_view"))
@@ -275,8 +304,10 @@ def main():
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--fresh", type=int, default=5)
+    parser.add_argument("--make", action="store_true", help="only make the store")
     parser.add_argument("--writer", action="store_true")
-    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--blocks", type=int, default=16)
+    parser.add_argument("--quiet", type=float, default=0, metavar="SECONDS")
     options = parser.parse_args()
     sys.path.insert(0, str(options.build / "python"))
     import numpy
@@ -285,10 +316,16 @@ def main():
     options.folder.mkdir(parents=True, exist_ok=True)
     command = str(options.build / "bin/varve")
     if options.writer:
-        return beside_writer(varve, numpy, command, options.folder, options.blocks)
+        beside_writer(varve, numpy, command, options.folder, options.blocks, options.quiet)
+        return
     path = options.folder / f"tensors{options.tensors}_steps{options.steps}"
     if not path.exists():
-        make_store(varve, numpy, path, options.tensors, options.steps)
+        part = path.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        make_store(varve, numpy, part, options.tensors, options.steps)
+        part.rename(path)
+    if options.make:
+        return
     name = next(names_of_tensors(options.tensors))
     measure(
         command,

@@ -42,10 +42,11 @@ struct Comparison {
   std::string glob;
   std::string name;  // if not empty, this one alone
   bool values = false;
+  bool all_values = false;  // however many bytes that decodes
 
   std::string StepsKey() const { return KeyOf({before.key, after.key}); }
   std::string Key() const {
-    return KeyOf({before.key, after.key, glob, name, values ? "values" : ""});
+    return KeyOf({before.key, after.key, glob, name, all_values ? "all" : values ? "values" : ""});
   }
   bool Includes(std::string_view tensor) const {
     return name.empty() ? MatchesGlob(glob, tensor) : name == tensor;
@@ -114,18 +115,28 @@ Result<std::shared_ptr<const StepsDiff>> DiffWithoutValues(const Ask& ask,
   return std::make_shared<const StepsDiff>(std::move(steps));
 }
 
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
 // A group of tensors with a common start of their names.
 struct Layer {
+  std::string glob;  // matches its tensors
   uint64_t num_tensors = 0;
   uint64_t num_changed = 0;
   uint64_t bytes = 0;
   uint64_t changed_bytes = 0;
   double largest_norm = -1;
   uint64_t new_nans = 0;
+
+  void AddGlob(const std::string& other) {
+    if (glob.empty()) glob = other;
+    // One of the two has no star, or another separator.
+    if (glob != other) glob = other.substr(0, other.size() - (other.ends_with('*') ? 2 : 0)) + "*";
+  }
 };
 
 ordered_json ToObject(const std::string& name, const Layer& layer, bool with_values) {
   ordered_json object = {{"name", name},
+                         {"glob", layer.glob},
                          {"tensors", layer.num_tensors},
                          {"changed_tensors", layer.num_changed},
                          {"bytes", layer.bytes},
@@ -137,32 +148,54 @@ ordered_json ToObject(const std::string& name, const Layer& layer, bool with_val
   return object;
 }
 
-// The layers that there are, by the names that stats has for them, too.
+// The start of a name up to and with its first number, as in "exp_avg.model.layers.11". Without a
+// number, up to its third component.
+std::string_view LayerOf(std::string_view name) {
+  constexpr int kComponents = 3;
+  size_t third = name.size();
+  size_t begin = 0;
+  for (int i = 1; begin <= name.size(); ++i) {
+    const size_t end = std::min(name.find_first_of("./", begin), name.size());
+    const std::string_view component = name.substr(begin, end - begin);
+    const bool is_number = !component.empty() && std::ranges::all_of(component, IsDigit);
+    if (is_number) return name.substr(0, end);
+    if (i == kComponents) third = end;
+    begin = end + 1;
+  }
+  return name.substr(0, third);
+}
+
+// With too many of these, the names that stats has for its groups.
+std::vector<std::string> LayersOfNames(const std::map<std::string, TensorSharing>& tensors) {
+  std::map<std::string_view, uint64_t> bytes;
+  for (const auto& [name, sharing] : tensors) bytes[LayerOf(name)] += sharing.bytes;
+  std::vector<std::string> names;
+  if (bytes.size() > kMaxLayers) {
+    for (const GroupSharing& group : GroupByName(tensors, kMaxLayers)) names.push_back(group.name);
+    return names;
+  }
+  for (const auto& [name, sum] : bytes) names.emplace_back(name);
+  std::ranges::stable_sort(
+      names, [&bytes](const std::string& a, const std::string& b) { return bytes[a] > bytes[b]; });
+  return names;
+}
+
+// The layers that there are.
 class Layers {
  public:
-  explicit Layers(const std::map<std::string, TensorSharing>& tensors) {
-    for (const GroupSharing& group : GroupByName(tensors, kMaxLayers)) {
-      order_.push_back(group.name);
-      layers_[group.name];
-    }
+  explicit Layers(const std::map<std::string, TensorSharing>& tensors)
+      : order_(LayersOfNames(tensors)) {
+    for (const std::string& name : order_) layers_[name];
     for (const auto& [name, sharing] : tensors) {
-      Layer& layer = Of(name);
+      auto& [start, layer] = *Find(name);
+      layer.AddGlob(GlobOf(start, name));
       ++layer.num_tensors;
       layer.bytes += sharing.bytes;
       layer.changed_bytes += std::min(sharing.bytes, sharing.new_bytes);
     }
   }
 
-  // The name of a layer is a start of its tensors' names, or "(others)".
-  Layer& Of(std::string_view name) {
-    for (size_t end = name.size(); end > 0;) {
-      const auto found = layers_.find(name.substr(0, end));
-      if (found != layers_.end()) return found->second;
-      const size_t separator = name.find_last_of("./", end - 1);
-      end = separator == std::string_view::npos ? 0 : separator;
-    }
-    return layers_["(others)"];
-  }
+  Layer& Of(std::string_view name) { return Find(name)->second; }
 
   ordered_json ToArray(bool with_values) const {
     auto array = ordered_json::array();
@@ -173,8 +206,25 @@ class Layers {
   }
 
  private:
-  std::vector<std::string> order_;  // by falling bytes
-  std::map<std::string, Layer, std::less<>> layers_;
+  using Map = std::map<std::string, Layer, std::less<>>;
+
+  // The name of a layer is a start of its tensors' names, or "(others)".
+  Map::iterator Find(std::string_view name) {
+    for (size_t end = name.size(); end > 0;) {
+      const auto found = layers_.find(name.substr(0, end));
+      if (found != layers_.end()) return found;
+      const size_t separator = name.find_last_of("./", end - 1);
+      end = separator == std::string_view::npos ? 0 : separator;
+    }
+    return layers_.try_emplace("(others)").first;
+  }
+  static std::string GlobOf(const std::string& layer, const std::string& tensor) {
+    if (!tensor.starts_with(layer)) return "*";  // the others
+    return tensor == layer ? layer : tensor.substr(0, layer.size() + 1) + "*";
+  }
+
+  const std::vector<std::string> order_;  // by falling bytes
+  Map layers_;
 };
 
 ordered_json LayersOf(const Comparison& comparison, const StepsDiff& steps,
@@ -211,7 +261,7 @@ Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
                        &TensorDiff::name);
   compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff.unchanged, included));
   for (const TensorDiff& tensor : compared.changed) compared.changed_bytes += tensor.changed_bytes;
-  if (comparison.values && MayDecode(*steps, compared.changed)) {
+  if (comparison.all_values || (comparison.values && MayDecode(*steps, compared.changed))) {
     VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(comparison, compared.changed));
     compared.has_values = true;
   }
@@ -272,7 +322,9 @@ ordered_json FirstOf(std::span<const std::string> names) {
 
 Result<Comparison> WhatToCompare(const Ask& ask) {
   Comparison comparison{.glob = ask.query.Text("glob", "*"), .name = ask.query.Text("name")};
-  VARVE_ASSIGN_OR_RETURN(comparison.values, ask.query.Flag("values"));
+  VARVE_ASSIGN_OR_RETURN(const std::string values, ask.query.OneOf("values", "0 1 all"));
+  comparison.values = values != "0";
+  comparison.all_values = values == "all";
   VARVE_ASSIGN_OR_RETURN(comparison.before, OpenAskedStep(ask, "before"));
   VARVE_ASSIGN_OR_RETURN(comparison.after, OpenAskedStep(ask, "after"));
   return comparison;
@@ -281,7 +333,8 @@ Result<Comparison> WhatToCompare(const Ask& ask) {
 }  // namespace
 
 // What diff tells, with the rows of one page. Values are compared for all changed tensors if that
-// decodes little enough, or else for the rows of the page. `values_of` says which.
+// decodes little enough or all are asked for, or else for the rows of the page. `values_of` says
+// which.
 Answer AnswerDiff(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const PageOfRows page, ask.query.Page());
   VARVE_ASSIGN_OR_RETURN(const Comparison comparison, WhatToCompare(ask));

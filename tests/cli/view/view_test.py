@@ -251,6 +251,27 @@ class NumbersTest(ViewCase):
         norms = [float(row["values"]["relative_norm"]) for row in norm_rows["rows"]]
         self.assertEqual(norms, sorted(norms, reverse=True))
 
+    def test_layers_end_behind_the_first_number(self):
+        rng = view_case.random.Random(6)
+        names = ["a.b.c.d.0.w", "a.b.c.d.0.v", "a.b.c.d.10.w", "a.b.c.d.e", "a.b.c", "7/w", "b"]
+        for step in (50, 60):
+            tensors = {name: view_case.matrix(rng, 2, 2) for name in names}
+            self.varve("import", files.write(self.folder / "in", tensors), "--step", step)
+        layers = self.shown.ask("diff", before=50, after=60)["layers"]
+        self.assertEqual(
+            {layer["name"]: (layer["glob"], layer["tensors"]) for layer in layers},
+            {
+                "a.b.c.d.0": ("a.b.c.d.0.*", 2),
+                "a.b.c.d.10": ("a.b.c.d.10.*", 1),
+                "a.b.c": ("a.b.c*", 2),
+                "7": ("7/*", 1),
+                "b": ("b", 1),
+            },
+        )
+        for layer in layers:
+            shown = self.shown.ask("diff", before=50, after=60, glob=layer["glob"])
+            self.assertGreaterEqual(shown["total"], layer["tensors"])
+
     def test_health_and_check(self):
         self.assertEqual(self.shown.ask("check"), None)
         done = self.shown.ask("check", start=1)
@@ -301,6 +322,10 @@ class LimitsTest(VerbCase):
             diff = view.ask("diff", before=1, after=2, values=1)
             self.assertEqual(diff["values_of"], "none")
             self.assertNotIn("values", diff["rows"][0])
+            everything = view.ask("diff", before=1, after=2, values="all")
+            self.assertEqual(everything["values_of"], "all")
+            told = self.json("diff", 1, 2, "--values")
+            self.assertEqual(everything["rows"], told["changed"])
             small = view.ask("diff", before=1, after=2, values=1, glob="w")
             self.assertEqual(small["rows"], self.json("diff", 1, 2, "w", "--values")["changed"])
             error = view.ask("diff", expect=400, before=1, after=2, values=1, sort="norm")["error"]
