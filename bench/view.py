@@ -1,22 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long the requests of `varve view` take on large stores.
+"""How long the requests of `varve view` take on a large store.
 
-bench/view.py BUILD [--folder FOLDER] [--tensors N] [--steps N] [--rounds N]
-bench/view.py BUILD --writer
+bench/view.py BUILD [--folder FOLDER] [--tensors N] [--steps N] [--rounds N] [--fresh N]
+bench/view.py BUILD --writer [--blocks N] [--quiet SECONDS]
 
-Makes one store with many tensors and one with many steps, if the folder does not have them, with the
-Python package of the build. Then it asks each request that a view asks, and prints the first time,
-the median and the 95th percentile in milliseconds.
+Makes a store with a run of many steps and a run of many tensors, if the folder does not have it, with
+the Python package of the build. Then it asks each request that a view asks. It prints three times in
+milliseconds:
 
---writer saves ten times a second, in blocks with and without somebody who asks for a view each
-second, in turn, and prints how long the saves of both kinds took.
+- first: each of N new servers is asked this request and nothing before it
+- reply: the longest time until the first of them replied. It may reply that it computes
+- p50 and p95: of the requests that follow at one server
+
+--writer saves ten times a second, in blocks with and without somebody who asks for views each second,
+and prints how long the saves of both kinds took. Neighbouring blocks are compared, and each kind comes
+first as often as the other. With --quiet it measures for so many seconds, and leaves out each pair of
+blocks while other programs used more than a tenth of one core.
 """
 
 import argparse
 import contextlib
 import http.client
+import itertools
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -38,30 +46,27 @@ def names_of_tensors(count):
         yield f"model.layers.{layer}.block{block}.{kind}.{PARTS[rest % len(PARTS)]}"
 
 
-def make_many_tensors(varve, numpy, path, count):
+def make_store(varve, numpy, path, num_tensors, num_steps):
     rng = numpy.random.default_rng(1)
-    names = list(names_of_tensors(count))
-    tensors = {name: rng.standard_normal(64, dtype=numpy.float32) for name in names}
+
+    def values(size):
+        return rng.standard_normal(size, dtype=numpy.float32)
+
     with varve.open(path, "a") as store:
+        names = list(names_of_tensors(num_tensors))
+        tensors = {name: values(64) for name in names}
         for step in (1, 2, 3):
             for name in names[step::3]:
-                tensors[name] = rng.standard_normal(64, dtype=numpy.float32)
-            store.save(step, tensors, metrics={"loss": 3 / step})
-
-
-def make_many_steps(varve, numpy, path, count):
-    rng = numpy.random.default_rng(2)
-    tensors = {f"layer{i}.weight": rng.standard_normal(256, dtype=numpy.float32) for i in range(8)}
-    with varve.open(path, "a") as store:
-        for step in range(1, count + 1):
-            tensors[f"layer{step % 4}.weight"] = rng.standard_normal(256, dtype=numpy.float32)
+                tensors[name] = values(64)
+            store.save(step, tensors, run="wide", metrics={"loss": 3 / step})
+        tensors = {f"layer{i}.weight": values(256) for i in range(8)}
+        for step in range(1, num_steps + 1):
+            tensors[f"layer{step % 4}.weight"] = values(256)
             store.save(step, tensors, metrics={"loss": 4 / step**0.5 + float(rng.random()) / 10})
 
 
 # What each view asks, of which the first word is the view.
-def requests_of(last, name, layer):
-    step = f"main@{last}"
-    before = f"main@{last - 1}"
+def requests_of_store():
     return [
         ("runs", "lineage", {}),
         ("runs", "curves", {}),
@@ -71,57 +76,87 @@ def requests_of(last, name, layer):
         ("space", "stats", {}),
         ("space", "sharing", {}),
         ("space", "forget", {"keep-last": 3, "limit": 50}),
-        ("step", "show", {"step": step}),
-        ("step", "near", {"step": step}),
-        ("step", "tree", {"step": step}),
-        ("step", "tree", {"step": step, "prefix": layer}),
-        ("step", "tensors", {"step": step, "limit": 50}),
-        ("step", "tensors", {"step": step, "limit": 50, "sort": "bytes", "order": "down"}),
-        ("step", "tensors", {"step": step, "limit": 50, "sort": "stored", "order": "down"}),
-        ("step", "ranks", {"step": step}),
-        ("tensor", "tensor", {"step": step, "name": name, "values": 64}),
-        ("tensor", "log", {"name": name, "order": "down", "limit": 50}),
-        ("tensor", "shards", {"step": step, "name": name}),
-        ("tensor", "diff", {"before": before, "after": step, "name": name, "values": 1}),
-        ("diff", "diff", {"before": before, "after": step, "values": 1, "limit": 50}),
-        (
-            "diff",
-            "diff",
-            {"before": before, "after": step, "values": 1, "sort": "bytes", "limit": 50},
-        ),
         ("health", "health", {}),
         ("health", "check", {}),
         ("health", "check", {"start": 1}),
     ]
 
 
-def ask(connection, path, what, parameters):
-    start = time.perf_counter()
+def requests_of_step(run, last, name, layer):
+    step, before = f"{run}@{last}", f"{run}@{last - 1}"
+    two = {"before": before, "after": step, "values": 1}
+    table = {"step": step, "limit": 50}
+    return [
+        ("step", "show", {"step": step}),
+        ("step", "near", {"step": step}),
+        ("step", "tree", {"step": step}),
+        ("step", "tree", {"step": step, "prefix": layer}),
+        ("step", "tensors", table),
+        ("step", "tensors", table | {"sort": "bytes", "order": "down"}),
+        ("step", "tensors", table | {"sort": "stored", "order": "down"}),
+        ("step", "ranks", {"step": step}),
+        ("tensor", "tensor", {"step": step, "name": name, "values": 64}),
+        ("tensor", "log", {"run": run, "name": name, "order": "down", "limit": 50}),
+        ("tensor", "shards", {"step": step, "name": name}),
+        ("tensor", "diff", two | {"name": name}),
+        ("diff", "diff", two | {"limit": 50}),
+        ("diff", "diff", two | {"sort": "bytes", "limit": 50}),
+    ]
+
+
+def reply_of(connection, path, what, parameters):
     connection.request("GET", f"{path}api/{what}?{urllib.parse.urlencode(parameters)}")
     answer = connection.getresponse()
     body = answer.read()
-    if answer.status != 200:
+    if answer.status not in (200, 202):
         sys.exit(f"{what} {parameters}: {answer.status} {body[:300]}")
-    return (time.perf_counter() - start) * 1000, len(body)
+    return answer.status, body
 
 
-def measure(command, store, questions, rounds):
+def ask(connection, path, what, parameters):
+    """Milliseconds until a reply and until the answer, and the bytes of the answer."""
+    start = time.perf_counter()
+    status, body = reply_of(connection, path, what, parameters)
+    replied = time.perf_counter() - start
+    while status == 202:  # it is being made
+        status, body = reply_of(connection, path, "job", {"id": json.loads(body)["job"]})
+    return replied * 1000, (time.perf_counter() - start) * 1000, len(body)
+
+
+def ask_new_servers(command, store, count, what, parameters):
+    """The times of an answer of a server that was asked nothing before."""
+    times = []
+    for _ in range(count):
+        with shown(command, store) as url:
+            connection = http.client.HTTPConnection("127.0.0.1", url.port)
+            times.append(ask(connection, url.path, what, parameters))
+            connection.close()
+    return times
+
+
+def measure(command, store, questions, rounds, fresh):
+    print("| view | request | first ms | reply ms | p50 ms | p95 ms | KB |")
+    print("|---|---|---|---|---|---|---|")
+    slowest = 0
     with shown(command, store) as url:
         connection = http.client.HTTPConnection("127.0.0.1", url.port)
-        print("| view | request | first ms | p50 ms | p95 ms | KB |\n|---|---|---|---|---|---|")
         for view, what, parameters in questions:
-            times = []
-            # A check is no answer that a view waits for.
-            for _ in range(4 if "start" in parameters else rounds):
-                took, size = ask(connection, url.path, what, parameters)
-                times.append(took)
-            later = times[1:]
+            new = ask_new_servers(command, store, fresh, what, parameters)
+            # The first of these is left out: the columns before tell of first answers.
+            count = 4 if "start" in parameters else rounds
+            asked = [ask(connection, url.path, what, parameters) for _ in range(count + 1)][1:]
+            later = [took for _, took, _ in asked]
             p95 = statistics.quantiles(later, n=20)[-1]
+            slowest = max(slowest, p95, *(replied for replied, _, _ in new + asked))
             words = " ".join(f"{key}={value}" for key, value in parameters.items())
             print(
-                f"| {view} | {what} {words} | {times[0]:.1f} | {statistics.median(later):.1f} "
-                f"| {p95:.1f} | {size / 1000:.1f} |"
+                f"| {view} | {what} {words} | {statistics.median(took for _, took, _ in new):.1f} "
+                f"| {max(replied for replied, _, _ in new):.1f} | {statistics.median(later):.1f} "
+                f"| {p95:.1f} | {asked[-1][2] / 1000:.1f} |",
+                flush=True,
             )
+        connection.close()
+    print(f"\nThe slowest reply, and the highest p95: {slowest:.1f} ms")
 
 
 @contextlib.contextmanager
@@ -141,8 +176,9 @@ def shown(command, store):
 
 
 def poll(url):
-    """Asks for the views Runs and Space once a second, as somebody who looks on does."""
+    """Asks for the views Runs, Space and Step once a second, as somebody who looks on does."""
     parts = urllib.parse.urlsplit(url)
+    print("ready", flush=True)
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", parts.port)
         for what, parameters in (
@@ -158,31 +194,91 @@ def poll(url):
         time.sleep(1)
 
 
-def beside_writer(varve, numpy, command, folder, blocks=8, saves=60):
+@contextlib.contextmanager
+def somebody_who_looks_on(command, path):
+    with shown(command, path) as url:
+        looker = subprocess.Popen(
+            [sys.executable, __file__, "--poll", url.geturl()], stdout=subprocess.PIPE
+        )
+        looker.stdout.readline()
+        try:
+            yield
+        finally:
+            looker.terminate()
+            looker.wait()
+
+
+class Writer:
+    """Saves ten times a second."""
+
+    def __init__(self, varve, numpy, path):
+        rng = numpy.random.default_rng(3)
+        self.small_step = numpy.float32(1e-3)
+        self.tensors = {
+            f"w{i}": rng.standard_normal(1 << 18, dtype=numpy.float32) for i in range(16)
+        }
+        self.store = varve.open(path, "a")
+        self.step = 0
+
+    def save(self, count):
+        """How many milliseconds each of the saves took."""
+        took = []
+        for _ in range(count):
+            due = time.perf_counter() + 0.1
+            self.step += 1
+            name = f"w{self.step % 16}"
+            self.tensors[name] = self.tensors[name] + self.small_step
+            start = time.perf_counter()
+            self.store.save(self.step, self.tensors, metrics={"loss": 1 / self.step})
+            took.append((time.perf_counter() - start) * 1000)
+            time.sleep(max(0, due - time.perf_counter()))
+        return took
+
+
+def busy_seconds():
+    """Of all cores and programs, since the machine started."""
+    words = pathlib.Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+    user, nice, system, _, _, irq, softirq = map(int, words[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds():
+    """Of this program, and of those that it has started and that have ended."""
+    return sum(os.times()[:4])
+
+
+# Each block changes every tensor equally often.
+def beside_writer(varve, numpy, command, folder, blocks, quiet, saves=48, warm=16):
     path = folder / "written"
     shutil.rmtree(path, ignore_errors=True)
-    rng = numpy.random.default_rng(3)
-    tensors = {f"w{i}": rng.standard_normal(1 << 18, dtype=numpy.float32) for i in range(16)}
+    writer = Writer(varve, numpy, path)
+    writer.save(2 * saves)
     took = {"alone": [], "shown": []}
-    step = 0
-    with varve.open(path, "a") as store:
-        for block in range(2 * blocks):
-            kind = ("alone", "shown")[block % 2]
+    ratios = []
+    num_left_out = 0
+    end = time.perf_counter() + quiet
+    for block in itertools.count():
+        if time.perf_counter() > end if quiet else block == blocks:
+            break
+        start, foreign = time.perf_counter(), busy_seconds() - own_seconds()
+        pair = {}
+        # Whoever comes first, the other comes first next time.
+        for kind in ("alone", "shown") if block % 2 == 0 else ("shown", "alone"):
             with contextlib.ExitStack() as stack:
-                if kind == "shown" and step:
-                    url = stack.enter_context(shown(command, path)).geturl()
-                    looker = subprocess.Popen([sys.executable, __file__, "--poll", url])
-                    stack.callback(looker.wait)
-                    stack.callback(looker.terminate)
-                for _ in range(saves):
-                    due = time.perf_counter() + 0.1
-                    step += 1
-                    name = f"w{step % 16}"
-                    tensors[name] = tensors[name] + numpy.float32(1e-3)
-                    start = time.perf_counter()
-                    store.save(step, tensors, metrics={"loss": 1 / step})
-                    took[kind].append((time.perf_counter() - start) * 1000)
-                    time.sleep(max(0, due - time.perf_counter()))
+                if kind == "shown":
+                    stack.enter_context(somebody_who_looks_on(command, path))
+                writer.save(warm)
+                pair[kind] = writer.save(saves)
+        foreign = (busy_seconds() - own_seconds() - foreign) / (time.perf_counter() - start)
+        if quiet and foreign > 0.1:
+            num_left_out += 1
+            continue
+        for kind, times in pair.items():
+            took[kind] += times
+        ratios.append(statistics.mean(pair["shown"]) / statistics.mean(pair["alone"]))
+    writer.store.close()
+    if len(ratios) < 2:
+        sys.exit(f"{num_left_out} pairs were left out, and {len(ratios)} are not enough")
     print("| saves | median ms | mean ms | p95 ms | count |\n|---|---|---|---|---|")
     for kind, times in took.items():
         p95 = statistics.quantiles(times, n=20)[-1]
@@ -190,18 +286,28 @@ def beside_writer(varve, numpy, command, folder, blocks=8, saves=60):
             f"| {kind} | {statistics.median(times):.2f} | {statistics.mean(times):.2f} | {p95:.2f} "
             f"| {len(times)} |"
         )
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    print(
+        f"\nMean of a block with a view, against that of the block beside it: {(middle - 1) * 100:+.1f} % "
+        f"(quartiles {(low - 1) * 100:+.1f} and {(high - 1) * 100:+.1f} %) in {len(ratios)} pairs, "
+        f"without {num_left_out}"
+    )
 
 
 def main():
     if sys.argv[1:2] == ["--poll"]:
-        return poll(sys.argv[2])
+        poll(sys.argv[2])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/bench_view"))
     parser.add_argument("--tensors", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--fresh", type=int, default=5)
+    parser.add_argument("--make", action="store_true", help="only make the store")
     parser.add_argument("--writer", action="store_true")
+    parser.add_argument("--blocks", type=int, default=16)
+    parser.add_argument("--quiet", type=float, default=0, metavar="SECONDS")
     options = parser.parse_args()
     sys.path.insert(0, str(options.build / "python"))
     import numpy
@@ -210,18 +316,26 @@ def main():
     options.folder.mkdir(parents=True, exist_ok=True)
     command = str(options.build / "bin/varve")
     if options.writer:
-        return beside_writer(varve, numpy, command, options.folder)
-    tensors = options.folder / f"tensors{options.tensors}"
-    steps = options.folder / f"steps{options.steps}"
-    if not tensors.exists():
-        make_many_tensors(varve, numpy, tensors, options.tensors)
-    if not steps.exists():
-        make_many_steps(varve, numpy, steps, options.steps)
+        beside_writer(varve, numpy, command, options.folder, options.blocks, options.quiet)
+        return
+    path = options.folder / f"tensors{options.tensors}_steps{options.steps}"
+    if not path.exists():
+        part = path.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        make_store(varve, numpy, part, options.tensors, options.steps)
+        part.rename(path)
+    if options.make:
+        return
     name = next(names_of_tensors(options.tensors))
-    print(f"\n{options.tensors} tensors, 3 steps\n")
-    measure(command, tensors, requests_of(3, name, "model.layers.7."), options.rounds)
-    print(f"\n{options.steps} steps, 8 tensors\n")
-    measure(command, steps, requests_of(options.steps, "layer1.weight", "layer1."), options.rounds)
+    measure(
+        command,
+        path,
+        requests_of_store()
+        + requests_of_step("wide", 3, name, "model.layers.7.")
+        + requests_of_step("main", options.steps, "layer1.weight", "layer1."),
+        options.rounds,
+        options.fresh,
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/stop.h"
+#include "store/ops/history.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -49,26 +51,40 @@ std::vector<Pair> Spread(std::vector<Pair> pairs, size_t count) {
   return chosen;
 }
 
-// Adds the bytes of one checkpoint. It looks up everything before it adds anything.
-Status AddPair(const Store& store, const Pair& pair, TensorMap* tensors) {
-  const CheckpointId& after = pair.after.id;
-  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(after.run, after.step));
-  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> list, reader->List());
-  CheckpointDiff diff;
+// Returns a checkpoint's tensors, and what differs from the one before it.
+Result<CheckpointDiff> Compare(const Store& store, const Pair& pair,
+                               std::vector<TensorBytes>* tensors) {
+  const CheckpointId& id = pair.after.id;
+  VARVE_ASSIGN_OR_RETURN(const auto after, store.OpenCheckpoint(id.run, id.step));
   if (pair.before) {
-    VARVE_ASSIGN_OR_RETURN(diff, store.Diff(*pair.before, after));
-  } else {
-    for (const TensorInfo& tensor : list) diff.added.push_back(tensor.name);
+    VARVE_ASSIGN_OR_RETURN(const auto before,
+                           store.OpenCheckpoint(pair.before->run, pair.before->step));
+    return DiffCheckpoints(*ShardedReader::Of(*before), *ShardedReader::Of(*after), {}, nullptr,
+                           tensors);
   }
-  const std::vector<std::string>& added = diff.added;  // ordered, as all lists are
+  CheckpointDiff diff;
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> list, after->List());
   for (const TensorInfo& tensor : list) {
-    TensorSharing& sharing = (*tensors)[tensor.name];
-    sharing.bytes += tensor.logical_bytes;
+    if (tensors->empty() || tensors->back().name != tensor.name) tensors->push_back({tensor.name});
+    tensors->back().bytes += tensor.logical_bytes;
+    diff.added.push_back(tensor.name);
+  }
+  return diff;
+}
+
+// Adds the bytes of one checkpoint. It looks up everything before it adds anything.
+Status AddPair(const Store& store, const Pair& pair, TensorMap* sums) {
+  std::vector<TensorBytes> tensors;
+  VARVE_ASSIGN_OR_RETURN(const CheckpointDiff diff, Compare(store, pair, &tensors));
+  const std::vector<std::string>& added = diff.added;  // ordered, as all lists are
+  for (const TensorBytes& tensor : tensors) {
+    TensorSharing& sharing = (*sums)[tensor.name];
+    sharing.bytes += tensor.bytes;
     const bool is_new = std::binary_search(added.begin(), added.end(), tensor.name);
-    if (is_new) sharing.new_bytes += tensor.logical_bytes;
+    if (is_new) sharing.new_bytes += tensor.bytes;
   }
   for (const TensorDiff& changed : diff.changed) {
-    (*tensors)[changed.name].new_bytes += changed.changed_bytes;
+    (*sums)[changed.name].new_bytes += changed.changed_bytes;
   }
   return Status::Ok();
 }
@@ -120,7 +136,9 @@ Result<Sharing> MeasureSharing(const Store& store) {
   Sharing sharing;
   TensorMap tensors;
   VARVE_ASSIGN_OR_RETURN(std::vector<Pair> pairs, ListPairs(store));
+  const StopFlag stop;
   for (const Pair& pair : Spread(std::move(pairs), kMaxPairs)) {
+    VARVE_RETURN_IF_ERROR(stop.Check());
     const Status status = AddPair(store, pair, &tensors);
     if (status.code() == StatusCode::kNotFound) continue;
     if (!status.ok()) return status;

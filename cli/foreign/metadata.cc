@@ -14,7 +14,7 @@ namespace {
 
 using formats::SafetensorsMetadata;
 
-constexpr std::string_view kPrefix = "safetensors.";
+constexpr std::string_view kTextPrefix = "safetensors.";
 // The key of `extra` that says as which step the metadata were imported. It has no dot, so it is no
 // key of the metadata.
 constexpr const char* kStepKey = "safetensors_step";
@@ -64,7 +64,7 @@ TrainerProgress StateFromMetadata(uint64_t step, const SafetensorsMetadata& meta
   state.global_step = static_cast<int64_t>(step);
   state.extra[kStepKey] = state.global_step;
   for (const auto& [key, value] : metadata) {
-    state.extra[std::string(kPrefix) + key] = value;
+    state.extra[std::string(kTextPrefix) + key] = value;
     const std::optional<int64_t> count = ParseCount(value);
     if (count && IsSamples(key)) state.consumed_samples = *count;
   }
@@ -76,7 +76,8 @@ SafetensorsMetadata MetadataFromState(const TrainerProgress& state,
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : state.extra) {
     const auto* text = std::get_if<std::string>(&value);
-    if (text != nullptr && key.starts_with(kPrefix)) metadata[key.substr(kPrefix.size())] = *text;
+    if (text != nullptr && key.starts_with(kTextPrefix))
+      metadata[key.substr(kTextPrefix.size())] = *text;
   }
   if (metadata.empty() || IsAsImported(state, metadata)) return metadata;
   std::vector<std::string> others;

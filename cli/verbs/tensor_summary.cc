@@ -73,7 +73,7 @@ void TensorSummary::AddExtremes(const std::vector<T>& numbers) {
 
 std::optional<double> TensorSummary::Mean() const {
   if (num_numbers_ == 0) return std::nullopt;
-  return sum_ / static_cast<double>(num_numbers_);
+  return static_cast<double>(sum_ / static_cast<long double>(num_numbers_));
 }
 
 uint64_t TensorSummary::NumKept() const {

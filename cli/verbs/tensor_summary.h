@@ -52,7 +52,7 @@ class TensorSummary {
   uint64_t max_values_;
   std::optional<Number> min_;
   std::optional<Number> max_;
-  double sum_ = 0;
+  long double sum_ = 0;       // of doubles that may be close to the largest there is
   uint64_t num_numbers_ = 0;  // all but NaNs
   uint64_t num_nans_ = 0;
   std::vector<Number> first_;

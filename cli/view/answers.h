@@ -15,6 +15,7 @@
 #include "cli/verbs/reports.h"
 #include "cli/view/cache.h"
 #include "cli/view/query.h"
+#include "store/ops/history.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -29,6 +30,12 @@ struct RankPart {
 struct RankParts {
   bool has_ranks = false;
   std::map<uint32_t, RankPart> parts;  // by rank, or by number of the shard
+};
+
+// What differs between two steps, and the bytes of the later one's tensors, by name.
+struct StepsDiff {
+  CheckpointDiff diff;
+  std::vector<TensorBytes> bytes;
 };
 
 // A diff of the tensors that a request asks for, summed up.
@@ -47,7 +54,7 @@ struct Caches {
   Cache<Listing> listings{4};
   Cache<StoredSizes> stored{4};
   Cache<RankParts> ranks{4};
-  Cache<CheckpointDiff> diffs{4};
+  Cache<StepsDiff> diffs{4};
   Cache<ComparedSteps> compared{8};
   Cache<Sharing> sharing{1};
   Cache<nlohmann::ordered_json> forgets{4};

@@ -2,25 +2,21 @@
 //
 // varve view: looks at a store in the browser.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <ctime>
-#include <filesystem>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -75,42 +71,8 @@ class EndSignals {
   std::jthread thread_;
 };
 
-// A page that leads the browser to a URL. Every user can see the arguments of a program, so the
-// browser gets the path of a file that only this user can read, and not the URL with its secret.
-class PrivateLink {
- public:
-  PrivateLink() = default;
-  PrivateLink(const PrivateLink&) = delete;
-  PrivateLink& operator=(const PrivateLink&) = delete;
-  ~PrivateLink() {
-    if (!path_.empty()) ::unlink(path_.c_str());
-  }
-
-  Status Write(const std::string& url) {
-    const char* const folder = std::getenv("XDG_RUNTIME_DIR");
-    std::error_code error;
-    std::string path = folder != nullptr && *folder != '\0'
-                           ? folder
-                           : std::filesystem::temp_directory_path(error).string();
-    path += "/varve-view-XXXXXX.html";
-    const int file = ::mkstemps(path.data(), /*suffixlen=*/5);  // only this user can read it
-    if (file < 0) return Status::IOError(path + ": " + std::strerror(errno));
-    path_ = path;
-    const std::string page =
-        "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=" + url + "\">\n";
-    const bool is_written = ::write(file, page.data(), page.size()) == std::ssize(page);
-    ::close(file);
-    return is_written ? Status::Ok() : Status::IOError(path + ": cannot be written");
-  }
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // Starts the browser of the desktop, which must not get the signals of this process.
-void StartBrowser(const std::string& path) {
+void StartBrowser(const std::string& url) {
   const pid_t child = ::fork();
   if (child == 0) {
     sigset_t none;
@@ -118,20 +80,13 @@ void StartBrowser(const std::string& path) {
     ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
     if (::setsid() < 0 || ::fork() != 0) ::_exit(0);  // so that nobody has to wait for it
     ::dup2(STDERR_FILENO, STDOUT_FILENO);             // the URL alone goes to standard output
-    ::execlp("xdg-open", "xdg-open", path.c_str(), static_cast<char*>(nullptr));
+    ::execlp("xdg-open", "xdg-open", url.c_str(), static_cast<char*>(nullptr));
     constexpr std::string_view kMissing =
         "varve: --open found no xdg-open: open the URL yourself\n";
     (void)!::write(STDERR_FILENO, kMissing.data(), kMissing.size());
     ::_exit(1);
   }
   if (child > 0) ::waitpid(child, nullptr, 0);
-}
-
-void OpenBrowser(const Context& context, const std::string& url, PrivateLink* link) {
-  if (const Status status = link->Write(url); !status.ok()) {
-    return context.Note("--open: " + status.message() + "; open the URL yourself");
-  }
-  StartBrowser(link->path());
 }
 
 void Announce(const Context& context, const std::string& url) {
@@ -142,6 +97,13 @@ void Announce(const Context& context, const std::string& url) {
   }
   std::fflush(stdout);
   context.Note("showing the store there until Ctrl-C; whoever has the URL can read all of it");
+}
+
+// Makes this thread, and all that it starts, leave the processor to whoever trains here. It has no
+// effect on other threads.
+void GiveWay() {
+  constexpr int kNice = 10;
+  ::setpriority(PRIO_PROCESS, /*who=*/0, std::max(kNice, ::getpriority(PRIO_PROCESS, 0)));
 }
 
 Status Serve(const Context& context, const std::string& path, uint16_t port, bool open) {
@@ -158,15 +120,23 @@ Status Serve(const Context& context, const std::string& path, uint16_t port, boo
   std::unique_ptr<Guard> guard;  // is made when the port is known, which is before any request
   const auto answer = [&guard, &inspector](const HttpRequest& request) -> HttpResponse {
     Guard::Verdict verdict = guard->Examine(request);
-    if (verdict.refusal) return *std::move(verdict.refusal);
+    if (verdict.response) return *std::move(verdict.response);
     return inspector->Respond(verdict.path, request.parameters);
   };
   VARVE_ASSIGN_OR_RETURN(const auto server, HttpServer::Bind(port, answer));
   guard = std::make_unique<Guard>(token, server->port());
-  std::thread thread([&server] { server->Run(); });
+  std::string entrance;
+  if (open) {
+    VARVE_ASSIGN_OR_RETURN(std::string secret, MakeToken());
+    entrance = guard->MakeEntrance(std::move(secret));
+  }
+  std::thread thread([&server, &inspector] {
+    GiveWay();
+    inspector->PrepareNewest();
+    server->Run();
+  });
   Announce(context, guard->url());
-  PrivateLink link;
-  if (open) OpenBrowser(context, guard->url(), &link);
+  if (open) StartBrowser(entrance);
   end.Await();
   inspector->Stop();
   server->Stop();

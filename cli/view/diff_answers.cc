@@ -5,7 +5,6 @@
 #include <functional>
 #include <initializer_list>
 #include <iterator>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -43,33 +42,16 @@ struct Comparison {
   std::string glob;
   std::string name;  // if not empty, this one alone
   bool values = false;
+  bool all_values = false;  // however many bytes that decodes
 
   std::string StepsKey() const { return KeyOf({before.key, after.key}); }
   std::string Key() const {
-    return KeyOf({before.key, after.key, glob, name, values ? "values" : ""});
+    return KeyOf({before.key, after.key, glob, name, all_values ? "all" : values ? "values" : ""});
   }
   bool Includes(std::string_view tensor) const {
     return name.empty() ? MatchesGlob(glob, tensor) : name == tensor;
   }
 };
-
-// Bytes of tensors by their names, in the later step.
-using BytesByName = std::map<std::string, uint64_t, std::less<>>;
-
-Result<BytesByName> BytesOf(const Ask& ask, const Comparison& comparison) {
-  BytesByName bytes;
-  if (!comparison.name.empty()) {
-    const ChosenTensors one(*ShardedReader::Of(*comparison.after.reader), {comparison.name});
-    VARVE_ASSIGN_OR_RETURN(const auto shards, one.FindStored());
-    for (const StoredShard& shard : shards) bytes[shard.name] += shard.record.LogicalBytes();
-    return bytes;
-  }
-  VARVE_ASSIGN_OR_RETURN(const auto listing, TensorsOf(ask, comparison.after));
-  for (const LsEntry& entry : listing->entries) {
-    if (comparison.Includes(entry.name)) bytes.emplace(entry.name, entry.logical_bytes);
-  }
-  return bytes;
-}
 
 NameSet NamesOf(std::span<const TensorDiff> tensors) {
   NameSet names;
@@ -77,58 +59,84 @@ NameSet NamesOf(std::span<const TensorDiff> tensors) {
   return names;
 }
 
+uint64_t BytesOf(std::span<const TensorBytes> tensors, std::string_view name) {
+  const auto found = std::ranges::lower_bound(tensors, name, {}, &TensorBytes::name);
+  return found != tensors.end() && found->name == name ? found->bytes : 0;
+}
+
 // Says whether one request may decode both sides of these tensors.
-bool MayDecode(const BytesByName& bytes, std::span<const TensorDiff> tensors) {
+bool MayDecode(const StepsDiff& steps, std::span<const TensorDiff> tensors) {
   uint64_t sum = 0;
   for (const std::string& name : NamesOf(tensors)) {
-    const auto found = bytes.find(name);
-    if (found != bytes.end()) sum += 2 * found->second;
+    sum += 2 * BytesOf(steps.bytes, name);
     if (sum > kMaxDecodedBytes) return false;
   }
   return true;
 }
 
-Result<CheckpointDiff> DiffNames(const Comparison& comparison, const NameSet& names, bool values) {
-  return DiffCheckpoints(ChosenTensors(*ShardedReader::Of(*comparison.before.reader), names),
-                         ChosenTensors(*ShardedReader::Of(*comparison.after.reader), names),
-                         {.values = values});
+Result<StepsDiff> DiffNames(const Comparison& comparison, const NameSet& names, bool values) {
+  StepsDiff steps;
+  VARVE_ASSIGN_OR_RETURN(
+      steps.diff,
+      DiffCheckpoints(ChosenTensors(*ShardedReader::Of(*comparison.before.reader), names),
+                      ChosenTensors(*ShardedReader::Of(*comparison.after.reader), names),
+                      {.values = values}, /*progress=*/nullptr, &steps.bytes));
+  return steps;
 }
 
 // Compares the values of tensors that differ.
 Result<std::vector<TensorDiff>> WithValues(const Comparison& comparison,
                                            std::span<const TensorDiff> tensors) {
-  VARVE_ASSIGN_OR_RETURN(CheckpointDiff diff, DiffNames(comparison, NamesOf(tensors), true));
-  return std::move(diff.changed);
+  VARVE_ASSIGN_OR_RETURN(StepsDiff steps, DiffNames(comparison, NamesOf(tensors), true));
+  return std::move(steps.diff.changed);
+}
+
+Result<StepsDiff> DiffAll(const Comparison& comparison) {
+  StepsDiff steps;
+  VARVE_ASSIGN_OR_RETURN(steps.diff,
+                         DiffCheckpoints(*ShardedReader::Of(*comparison.before.reader),
+                                         *ShardedReader::Of(*comparison.after.reader), {},
+                                         /*progress=*/nullptr, &steps.bytes));
+  return steps;
 }
 
 // One tensor costs little. All of them are compared once.
-Result<std::shared_ptr<const CheckpointDiff>> DiffWithoutValues(const Ask& ask,
-                                                                const Comparison& comparison) {
-  if (!comparison.name.empty()) {
-    VARVE_ASSIGN_OR_RETURN(CheckpointDiff diff, DiffNames(comparison, {comparison.name}, false));
-    if (diff.added.empty() && diff.removed.empty() && diff.changed.empty() &&
-        diff.unchanged.empty()) {
-      return Status::NotFound("tensor \"" + comparison.name + "\" is in neither of the steps");
-    }
-    return std::make_shared<const CheckpointDiff>(std::move(diff));
+Result<std::shared_ptr<const StepsDiff>> DiffWithoutValues(const Ask& ask,
+                                                           const Comparison& comparison) {
+  if (comparison.name.empty()) {
+    return ask.caches.diffs.Get(comparison.StepsKey(), [&] { return DiffAll(comparison); });
   }
-  return ask.caches.diffs.Get(comparison.StepsKey(), [&] {
-    return ask.store.Diff(comparison.before.id, comparison.after.id);
-  });
+  VARVE_ASSIGN_OR_RETURN(StepsDiff steps, DiffNames(comparison, {comparison.name}, false));
+  const CheckpointDiff& diff = steps.diff;
+  if (diff.added.empty() && diff.removed.empty() && diff.changed.empty() &&
+      diff.unchanged.empty()) {
+    return Status::NotFound("tensor \"" + comparison.name + "\" is in neither of the steps");
+  }
+  return std::make_shared<const StepsDiff>(std::move(steps));
 }
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // A group of tensors with a common start of their names.
 struct Layer {
+  std::string glob;  // matches its tensors
   uint64_t num_tensors = 0;
   uint64_t num_changed = 0;
   uint64_t bytes = 0;
   uint64_t changed_bytes = 0;
   double largest_norm = -1;
   uint64_t new_nans = 0;
+
+  void AddGlob(const std::string& other) {
+    if (glob.empty()) glob = other;
+    // One of the two has no star, or another separator.
+    if (glob != other) glob = other.substr(0, other.size() - (other.ends_with('*') ? 2 : 0)) + "*";
+  }
 };
 
 ordered_json ToObject(const std::string& name, const Layer& layer, bool with_values) {
   ordered_json object = {{"name", name},
+                         {"glob", layer.glob},
                          {"tensors", layer.num_tensors},
                          {"changed_tensors", layer.num_changed},
                          {"bytes", layer.bytes},
@@ -140,32 +148,54 @@ ordered_json ToObject(const std::string& name, const Layer& layer, bool with_val
   return object;
 }
 
-// The layers that there are, by the names that stats has for them, too.
+// The start of a name up to and with its first number, as in "exp_avg.model.layers.11". Without a
+// number, up to its third component.
+std::string_view LayerOf(std::string_view name) {
+  constexpr int kComponents = 3;
+  size_t third = name.size();
+  size_t begin = 0;
+  for (int i = 1; begin <= name.size(); ++i) {
+    const size_t end = std::min(name.find_first_of("./", begin), name.size());
+    const std::string_view component = name.substr(begin, end - begin);
+    const bool is_number = !component.empty() && std::ranges::all_of(component, IsDigit);
+    if (is_number) return name.substr(0, end);
+    if (i == kComponents) third = end;
+    begin = end + 1;
+  }
+  return name.substr(0, third);
+}
+
+// With too many of these, the names that stats has for its groups.
+std::vector<std::string> LayersOfNames(const std::map<std::string, TensorSharing>& tensors) {
+  std::map<std::string_view, uint64_t> bytes;
+  for (const auto& [name, sharing] : tensors) bytes[LayerOf(name)] += sharing.bytes;
+  std::vector<std::string> names;
+  if (bytes.size() > kMaxLayers) {
+    for (const GroupSharing& group : GroupByName(tensors, kMaxLayers)) names.push_back(group.name);
+    return names;
+  }
+  for (const auto& [name, sum] : bytes) names.emplace_back(name);
+  std::ranges::stable_sort(
+      names, [&bytes](const std::string& a, const std::string& b) { return bytes[a] > bytes[b]; });
+  return names;
+}
+
+// The layers that there are.
 class Layers {
  public:
-  explicit Layers(const std::map<std::string, TensorSharing>& tensors) {
-    for (const GroupSharing& group : GroupByName(tensors, kMaxLayers)) {
-      order_.push_back(group.name);
-      layers_[group.name];
-    }
+  explicit Layers(const std::map<std::string, TensorSharing>& tensors)
+      : order_(LayersOfNames(tensors)) {
+    for (const std::string& name : order_) layers_[name];
     for (const auto& [name, sharing] : tensors) {
-      Layer& layer = Of(name);
+      auto& [start, layer] = *Find(name);
+      layer.AddGlob(GlobOf(start, name));
       ++layer.num_tensors;
       layer.bytes += sharing.bytes;
       layer.changed_bytes += std::min(sharing.bytes, sharing.new_bytes);
     }
   }
 
-  // The name of a layer is a start of its tensors' names, or "(others)".
-  Layer& Of(std::string_view name) {
-    for (size_t end = name.size(); end > 0;) {
-      const auto found = layers_.find(name.substr(0, end));
-      if (found != layers_.end()) return found->second;
-      const size_t separator = name.find_last_of("./", end - 1);
-      end = separator == std::string_view::npos ? 0 : separator;
-    }
-    return layers_["(others)"];
-  }
+  Layer& Of(std::string_view name) { return Find(name)->second; }
 
   ordered_json ToArray(bool with_values) const {
     auto array = ordered_json::array();
@@ -176,21 +206,43 @@ class Layers {
   }
 
  private:
-  std::vector<std::string> order_;  // by falling bytes
-  std::map<std::string, Layer, std::less<>> layers_;
+  using Map = std::map<std::string, Layer, std::less<>>;
+
+  // The name of a layer is a start of its tensors' names, or "(others)".
+  Map::iterator Find(std::string_view name) {
+    for (size_t end = name.size(); end > 0;) {
+      const auto found = layers_.find(name.substr(0, end));
+      if (found != layers_.end()) return found;
+      const size_t separator = name.find_last_of("./", end - 1);
+      end = separator == std::string_view::npos ? 0 : separator;
+    }
+    return layers_.try_emplace("(others)").first;
+  }
+  static std::string GlobOf(const std::string& layer, const std::string& tensor) {
+    if (!tensor.starts_with(layer)) return "*";  // the others
+    return tensor == layer ? layer : tensor.substr(0, layer.size() + 1) + "*";
+  }
+
+  const std::vector<std::string> order_;  // by falling bytes
+  Map layers_;
 };
 
-ordered_json LayersOf(const BytesByName& bytes, const ComparedSteps& compared) {
+ordered_json LayersOf(const Comparison& comparison, const StepsDiff& steps,
+                      const ComparedSteps& compared) {
   std::map<std::string, TensorSharing> tensors;
-  for (const auto& [name, size] : bytes) tensors[name].bytes = size;
+  for (const TensorBytes& tensor : steps.bytes) {
+    if (!comparison.Includes(tensor.name)) continue;
+    tensors.emplace_hint(tensors.end(), tensor.name, TensorSharing{.bytes = tensor.bytes});
+  }
   for (const TensorDiff& tensor : compared.changed) {
     tensors[tensor.name].new_bytes += tensor.changed_bytes;
   }
   Layers layers(tensors);
-  std::set<std::string_view> counted;
-  for (const TensorDiff& tensor : compared.changed) {
+  std::string_view counted;
+  for (const TensorDiff& tensor : compared.changed) {  // by name
     Layer& layer = layers.Of(tensor.name);
-    if (counted.insert(tensor.name).second) ++layer.num_changed;  // once for all its shards
+    if (tensor.name != counted) ++layer.num_changed;  // once for all its shards
+    counted = tensor.name;
     if (!tensor.values) continue;
     layer.largest_norm = std::max(layer.largest_norm, tensor.values->relative_norm);
     layer.new_nans += tensor.values->new_nans;
@@ -200,20 +252,21 @@ ordered_json LayersOf(const BytesByName& bytes, const ComparedSteps& compared) {
 
 Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
   const auto included = [&comparison](const auto& name) { return comparison.Includes(name); };
-  VARVE_ASSIGN_OR_RETURN(const auto diff, DiffWithoutValues(ask, comparison));
-  VARVE_ASSIGN_OR_RETURN(const BytesByName bytes, BytesOf(ask, comparison));
+  VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
+  const CheckpointDiff& diff = steps->diff;
   ComparedSteps compared;
-  std::ranges::copy_if(diff->added, std::back_inserter(compared.added), included);
-  std::ranges::copy_if(diff->removed, std::back_inserter(compared.removed), included);
-  std::ranges::copy_if(diff->changed, std::back_inserter(compared.changed), included,
+  std::ranges::copy_if(diff.added, std::back_inserter(compared.added), included);
+  std::ranges::copy_if(diff.removed, std::back_inserter(compared.removed), included);
+  std::ranges::copy_if(diff.changed, std::back_inserter(compared.changed), included,
                        &TensorDiff::name);
-  compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff->unchanged, included));
+  compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff.unchanged, included));
   for (const TensorDiff& tensor : compared.changed) compared.changed_bytes += tensor.changed_bytes;
-  if (comparison.values && MayDecode(bytes, compared.changed)) {
+  if (comparison.all_values || (comparison.values && MayDecode(*steps, compared.changed))) {
     VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(comparison, compared.changed));
     compared.has_values = true;
   }
-  compared.layers = comparison.name.empty() ? LayersOf(bytes, compared) : ordered_json::array();
+  compared.layers =
+      comparison.name.empty() ? LayersOf(comparison, *steps, compared) : ordered_json::array();
   return compared;
 }
 
@@ -250,8 +303,8 @@ Result<std::vector<const TensorDiff*>> Sorted(const Ask& ask, const ComparedStep
 // Puts values into the rows of one page, if there are not too many bytes for that.
 Result<bool> AddValues(const Ask& ask, const Comparison& comparison,
                        std::vector<TensorDiff>* rows) {
-  VARVE_ASSIGN_OR_RETURN(const BytesByName bytes, BytesOf(ask, comparison));
-  if (!MayDecode(bytes, *rows)) return false;
+  VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
+  if (!MayDecode(*steps, *rows)) return false;
   VARVE_ASSIGN_OR_RETURN(const std::vector<TensorDiff> valued, WithValues(comparison, *rows));
   for (TensorDiff& row : *rows) {
     const auto same = std::ranges::find_if(valued, [&row](const TensorDiff& other) {
@@ -269,7 +322,9 @@ ordered_json FirstOf(std::span<const std::string> names) {
 
 Result<Comparison> WhatToCompare(const Ask& ask) {
   Comparison comparison{.glob = ask.query.Text("glob", "*"), .name = ask.query.Text("name")};
-  VARVE_ASSIGN_OR_RETURN(comparison.values, ask.query.Flag("values"));
+  VARVE_ASSIGN_OR_RETURN(const std::string values, ask.query.OneOf("values", "0 1 all"));
+  comparison.values = values != "0";
+  comparison.all_values = values == "all";
   VARVE_ASSIGN_OR_RETURN(comparison.before, OpenAskedStep(ask, "before"));
   VARVE_ASSIGN_OR_RETURN(comparison.after, OpenAskedStep(ask, "after"));
   return comparison;
@@ -278,7 +333,8 @@ Result<Comparison> WhatToCompare(const Ask& ask) {
 }  // namespace
 
 // What diff tells, with the rows of one page. Values are compared for all changed tensors if that
-// decodes little enough, or else for the rows of the page. `values_of` says which.
+// decodes little enough or all are asked for, or else for the rows of the page. `values_of` says
+// which.
 Answer AnswerDiff(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const PageOfRows page, ask.query.Page());
   VARVE_ASSIGN_OR_RETURN(const Comparison comparison, WhatToCompare(ask));

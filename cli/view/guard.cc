@@ -2,11 +2,14 @@
 #include "cli/view/guard.h"
 
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <iterator>
 #include <utility>
+
+#include "cli/view/peer.h"
 
 namespace varve::internal::cli {
 namespace {
@@ -68,7 +71,7 @@ bool Guard::HasToken(std::string_view path) const {
 
 // A page that has another name for 127.0.0.1 sends that name as Host, and a page of another origin
 // sends its own as Origin. Browsers say with Sec-Fetch-Site what kind of page asks.
-std::string Guard::WhyNot(const HttpRequest& request) const {
+std::string Guard::WhyNotFrom(const HttpRequest& request) const {
   const auto host = OneHeader(request, "host");
   if (!host || !IsOurHost(*host)) return "this server answers only as 127.0.0.1 or localhost";
   if (HasHeader(request, "origin")) {
@@ -83,15 +86,44 @@ std::string Guard::WhyNot(const HttpRequest& request) const {
       return "a page of another site gets no answer";
     }
   }
-  if (!HasToken(request.path)) {
-    return "the token in the URL is missing or wrong: use the URL that varve view has printed";
-  }
   return "";
 }
 
-Guard::Verdict Guard::Examine(const HttpRequest& request) const {
-  if (const std::string why = WhyNot(request); !why.empty()) return {Refuse(403, why), {}};
+std::string Guard::MakeEntrance(std::string secret) {
+  entrance_ = "/open/" + std::move(secret);
+  return "http://127.0.0.1:" + std::to_string(port_) + entrance_;
+}
+
+bool Guard::IsEntrance(std::string_view path) const {
+  return !entrance_.empty() && EqualInConstantTime(path, entrance_);
+}
+
+// Another user who sees the URL must not use it up either.
+HttpResponse Guard::Enter(const HttpRequest& request) {
+  if (UserOfClient(request.client_port, port_) != ::geteuid()) {
+    return Refuse(403,
+                  "this URL is for the browser of one user: use the URL that varve view has "
+                  "printed");
+  }
+  if (was_entered_.exchange(true)) {
+    return Refuse(403, "this URL was used already: use the URL that varve view has printed");
+  }
+  return {
+      .type = "text/html; charset=utf-8",
+      .body = "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=/" + token_ + "/\">\n"};
+}
+
+Guard::Verdict Guard::Examine(const HttpRequest& request) {
+  if (const std::string why = WhyNotFrom(request); !why.empty()) return {Refuse(403, why), {}};
+  const bool is_entrance = IsEntrance(request.path);
+  if (!is_entrance && !HasToken(request.path)) {
+    return {Refuse(403,
+                   "the token in the URL is missing or wrong: use the URL that varve view has "
+                   "printed"),
+            {}};
+  }
   if (request.method != "GET") return {Refuse(405, "only GET is answered"), {}};
+  if (is_entrance) return {Enter(request), {}};
   return {std::nullopt, request.path.substr(token_.size() + 2)};
 }
 

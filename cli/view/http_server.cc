@@ -40,7 +40,9 @@ const httplib::Headers& HeadersOfAll() {
 }
 
 HttpRequest FromLibrary(const httplib::Request& from) {
-  HttpRequest request{.method = from.method, .path = from.path};
+  HttpRequest request{.method = from.method,
+                      .path = from.path,
+                      .client_port = static_cast<uint16_t>(from.remote_port)};
   request.parameters.insert(from.params.begin(), from.params.end());
   for (const auto& [name, value] : from.headers) {
     std::string small = name;

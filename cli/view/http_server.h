@@ -27,6 +27,7 @@ struct HttpRequest {
   std::string path;  // decoded, without what follows '?'
   std::multimap<std::string, std::string> parameters;
   std::multimap<std::string, std::string> headers;  // by names in small letters
+  uint16_t client_port = 0;
 };
 
 struct HttpResponse {

@@ -19,6 +19,13 @@ constexpr std::chrono::seconds kSnapshotInterval{2};
 // How long a request waits for what it says.
 constexpr std::chrono::seconds kLookPatience{1};
 
+// Answers about fewer tensors take no time.
+constexpr uint64_t kManyTensors = 2000;
+
+std::string NameOf(const nlohmann::ordered_json& id) {
+  return id["run"].get<std::string>() + "@" + std::to_string(id["step"].get<uint64_t>());
+}
+
 struct Route {
   std::string_view path;
   std::string_view parameters;  // those that there may be (Query::CheckNames)
@@ -63,10 +70,25 @@ int HttpStatus(StatusCode code) {
   }
 }
 
-HttpResponse ToResponse(const Answer& answer) {
+// A browser reads numbers as doubles. Integers that a double cannot hold become text.
+void KeepIntegersExact(nlohmann::ordered_json* value) {
+  constexpr int64_t kMax = (int64_t{1} << 53) - 1;
+  if (value->is_structured()) {
+    for (nlohmann::ordered_json& element : *value) KeepIntegersExact(&element);
+  } else if (value->is_number_unsigned()) {
+    const auto number = value->get<uint64_t>();
+    if (number > kMax) *value = std::to_string(number);
+  } else if (value->is_number_integer()) {
+    const auto number = value->get<int64_t>();
+    if (number < -kMax || number > kMax) *value = std::to_string(number);
+  }
+}
+
+HttpResponse ToResponse(Answer answer) {
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   HttpResponse response;
   if (answer.ok()) {
+    KeepIntegersExact(&*answer);
     response.body = answer->dump(-1, ' ', /*ensure_ascii=*/false, kReplace);
     return response;
   }
@@ -92,8 +114,61 @@ HttpResponse Inspector::Respond(const std::string& path,
   for (const PageFile& file : PageFiles()) {
     if (file.name == name) return {.type = std::string(file.type), .body = std::string(file.bytes)};
   }
-  const StopScope scope(&stop_);
-  return ToResponse(AnswerApi(path, Query(parameters)));
+  if (path == "api/job") return AwaitJob(Query(parameters));
+  if (path == "api/show") PrepareSoon(Query(parameters).Text("step"));
+  return answers_.Start([this, path, parameters] {
+    const StopScope scope(&stop_);
+    return ToResponse(AnswerApi(path, Query(parameters)));
+  });
+}
+
+HttpResponse Inspector::AwaitJob(const Query& query) {
+  const auto number = [&query]() -> Result<uint64_t> {
+    VARVE_RETURN_IF_ERROR(query.CheckNames("id"));
+    VARVE_RETURN_IF_ERROR(query.Needed("id").status());
+    return query.Number("id", 0, UINT64_MAX);
+  }();
+  return number.ok() ? answers_.Await(*number) : ToResponse(number.status());
+}
+
+void Inspector::PrepareNewest() {
+  const auto steps = ListBySaving(*opened_.store);
+  if (!steps.ok() || steps->empty()) return;
+  const CheckpointInfo& newest = steps->back();
+  if (newest.num_tensors >= kManyTensors) PrepareSoon(NameOf(ToJson(newest)));
+}
+
+void Inspector::PrepareSoon(const std::string& step) {
+  const std::scoped_lock lock(prepare_mutex_);
+  const bool is_busy =
+      prepared_.valid() && prepared_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  if (is_busy) return;
+  prepared_ = std::async(std::launch::async, [this, step] {
+    const StopScope scope(&stop_);
+    Guarded("preparing answers", [&] { return Prepare(step); }).IgnoreError();
+  });
+}
+
+// Who asks meanwhile waits for what is being made here, and gets its errors.
+Status Inspector::Prepare(const std::string& step) {
+  VARVE_ASSIGN_OR_RETURN(const auto shown, AnswerApi("api/show", Query({{"step", step}})));
+  if (shown["tensors"] < kManyTensors) return Status::Ok();
+  const std::string name = NameOf(shown) + " " + shown["created"].get<std::string>();
+  if (name == std::exchange(prepared_step_, name)) return Status::Ok();
+  return PrepareLarge(shown);
+}
+
+Status Inspector::PrepareLarge(const nlohmann::ordered_json& shown) {
+  const std::string name = NameOf(shown);
+  const Query sizes({{"step", name}, {"sort", "stored"}, {"limit", "0"}});
+  VARVE_RETURN_IF_ERROR(AnswerApi("api/tensors", sizes).status());
+  if (!shown["parent"].is_null()) {
+    const Query two(
+        {{"before", NameOf(shown["parent"])}, {"after", name}, {"values", "1"}, {"limit", "0"}});
+    VARVE_RETURN_IF_ERROR(AnswerApi("api/diff", two).status());
+  }
+  VARVE_RETURN_IF_ERROR(AnswerApi("api/ranks", Query({{"step", name}})).status());
+  return AnswerApi("api/sharing", Query({})).status();
 }
 
 Answer Inspector::AnswerApi(const std::string& path, const Query& query) {

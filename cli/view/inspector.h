@@ -17,6 +17,7 @@
 
 #include "cli/view/answers.h"
 #include "cli/view/http_server.h"
+#include "cli/view/slow_answers.h"
 #include "varve/result.h"
 #include "varve/store.h"
 
@@ -30,14 +31,20 @@ class Inspector {
   // snapshot, and then it opens that one.
   static Result<std::unique_ptr<Inspector>> Make(std::string path, Open open);
 
-  // `path` is "", the name of a file of the page, or "api/..." (docs/view.md).
+  // `path` is "", the name of a file of the page, or "api/..." (docs/view.md). An answer that takes
+  // long comes in two steps (cli/view/slow_answers.h).
   HttpResponse Respond(const std::string& path,
                        const std::multimap<std::string, std::string>& parameters);
 
   // Ends answers that take long. They say that they were stopped.
   void Stop() { stop_ = true; }
 
+  // Starts to make answers about the newest step before somebody asks for them.
+  void PrepareNewest();
+
  private:
+  // Views shall answer within 300 ms.
+  static constexpr std::chrono::milliseconds kPatience{200};
   struct Opened {
     std::shared_ptr<const Store> store;
     std::string snapshot;  // the number of the open one. Empty = no URL
@@ -57,6 +64,11 @@ class Inspector {
   Result<Opened> OpenNewest(const Opened& known) const;
   void FollowSnapshots();
   void LookForSnapshot();
+  // What people ask next about a step with many tensors is made in the background, and kept.
+  void PrepareSoon(const std::string& step);
+  Status Prepare(const std::string& step);
+  Status PrepareLarge(const nlohmann::ordered_json& shown);
+  HttpResponse AwaitJob(const Query& query);
   Answer AnswerApi(const std::string& path, const Query& query);
   Answer AnswerCheck(const Ask& ask);
 
@@ -74,6 +86,13 @@ class Inspector {
   bool is_looking_ = false;
   std::chrono::steady_clock::time_point looked_;
   std::shared_future<void> look_;  // its end waits for the thread that looks
+
+  std::mutex prepare_mutex_;  // guards what follows
+  std::future<void> prepared_;
+
+  std::string prepared_step_;  // of the thread that prepares
+
+  SlowAnswers answers_{kPatience};  // the last, because its end waits for threads that use the rest
 };
 
 }  // namespace varve::internal::cli

@@ -75,7 +75,7 @@ struct CurvePoint {
   uint64_t num_values = 0;
   double min = INFINITY;
   double max = -INFINITY;
-  double sum = 0;
+  long double sum = 0;  // of doubles that may be close to the largest there is
 
   void Add(uint64_t step, double value) {
     if (num_values == 0) first = step;
@@ -86,8 +86,12 @@ struct CurvePoint {
     sum += value;
   }
   ordered_json ToObject() const {
-    return {{"first", first}, {"last", last}, {"values", num_values},
-            {"min", min},     {"max", max},   {"mean", sum / static_cast<double>(num_values)}};
+    return {{"first", first},
+            {"last", last},
+            {"values", num_values},
+            {"min", min},
+            {"max", max},
+            {"mean", static_cast<double>(sum / static_cast<long double>(num_values))}};
   }
 };
 

@@ -2,6 +2,7 @@
 //
 // Answers about one step: its tensors as a table and as a tree, and who holds them.
 #include <algorithm>
+#include <future>
 #include <set>
 #include <utility>
 
@@ -47,6 +48,15 @@ void SortBy(Order* order, bool down, const Key& key) {
 Result<std::shared_ptr<const StoredSizes>> AllStoredSizes(const Ask& ask, const OpenStep& step) {
   return ask.caches.stored.Get(
       step.key, [&] { return MeasureStored(*ShardedReader::Of(*step.reader), "*"); });
+}
+
+// Both lists of a large step take long, so they are made side by side.
+Result<std::shared_ptr<const Listing>> TensorsToSort(const Ask& ask, const OpenStep& step) {
+  if (ask.query.Text("sort") != "stored") return TensorsOf(ask, step);
+  auto sizes = std::async(std::launch::async, [&] { return AllStoredSizes(ask, step); });
+  auto listing = TensorsOf(ask, step);
+  VARVE_RETURN_IF_ERROR(sizes.get().status());
+  return listing;
 }
 
 Status Sort(const Ask& ask, const OpenStep& step, Order* order) {
@@ -238,7 +248,7 @@ Answer AnswerShow(const Ask& ask) {
 Answer AnswerTensors(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const PageOfRows page, ask.query.Page());
   VARVE_ASSIGN_OR_RETURN(const OpenStep step, OpenAskedStep(ask, "step"));
-  VARVE_ASSIGN_OR_RETURN(const auto listing, TensorsOf(ask, step));
+  VARVE_ASSIGN_OR_RETURN(const auto listing, TensorsToSort(ask, step));
   const std::string glob = ask.query.Text("glob", "*");
   Order order;
   uint64_t bytes = 0;

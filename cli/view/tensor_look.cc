@@ -32,7 +32,7 @@ void ForEach(DType dtype, std::span<const std::byte> bytes, const Look& look) {
 void Count(DType dtype, std::span<const std::byte> bytes, TensorLook* look) {
   double low = std::numeric_limits<double>::infinity();
   double high = -low;
-  double squares = 0;
+  long double squares = 0;  // the square of a large double is larger than any double
   ForEach(dtype, bytes, [&](uint64_t, double value) {
     ++look->num_elements;
     if (std::isnan(value)) {
@@ -43,10 +43,10 @@ void Count(DType dtype, std::span<const std::byte> bytes, TensorLook* look) {
       if (value == 0) ++look->num_zeros;
       low = std::min(low, value);
       high = std::max(high, value);
-      squares += value * value;
+      squares += static_cast<long double>(value) * value;
     }
   });
-  look->norm = std::sqrt(squares);
+  look->norm = static_cast<double>(std::sqrt(squares));
   if (low > high) return;  // no finite value
   look->low = low;
   look->high = high;
@@ -64,6 +64,7 @@ HeatAxis AxisOf(uint64_t length, uint64_t max_cells) {
   return {std::max<uint64_t>(length, 1), std::clamp<uint64_t>(length, 1, max_cells)};
 }
 
+// Sums are of doubles that may be close to the largest there is.
 void Place(DType dtype, std::span<const int64_t> shape, std::span<const std::byte> bytes,
            TensorLook* look) {
   const uint64_t width = shape.empty() ? 1 : static_cast<uint64_t>(shape.back());
@@ -71,8 +72,8 @@ void Place(DType dtype, std::span<const int64_t> shape, std::span<const std::byt
   const HeatAxis rows = AxisOf(look->num_elements / columns.length, kMaxHeatRows);
   look->heat_rows = rows.cells;
   look->heat_columns = columns.cells;
-  look->heat.assign(rows.cells * columns.cells, 0);
-  std::vector<uint64_t> counts(look->heat.size(), 0);
+  std::vector<long double> sums(rows.cells * columns.cells, 0);
+  std::vector<uint64_t> counts(sums.size(), 0);
   // Halves, because the whole width can be more than a double holds.
   const double half = look->high / 2 - look->low / 2;
   const auto num_bins = static_cast<double>(look->histogram.size());
@@ -84,7 +85,7 @@ void Place(DType dtype, std::span<const int64_t> shape, std::span<const std::byt
       const auto bin = static_cast<size_t>(share * num_bins);
       ++look->histogram[std::min(bin, look->histogram.size() - 1)];
       const size_t cell = rows.CellOf(row) * columns.cells + columns.CellOf(column);
-      look->heat[cell] += value;
+      sums[cell] += value;
       ++counts[cell];
     }
     if (++column == columns.length) {
@@ -92,7 +93,9 @@ void Place(DType dtype, std::span<const int64_t> shape, std::span<const std::byt
       ++row;
     }
   });
-  for (size_t i = 0; i < counts.size(); ++i) look->heat[i] /= static_cast<double>(counts[i]);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    look->heat.push_back(static_cast<double>(sums[i] / static_cast<long double>(counts[i])));
+  }
 }
 
 }  // namespace

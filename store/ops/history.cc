@@ -5,6 +5,7 @@
 
 #include <tbb/enumerable_thread_specific.h>
 #include <tbb/parallel_for.h>
+#include <tbb/parallel_invoke.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "base/util.h"
 #include "store/db/store_impl.h"
 #include "store/ops/value_diff.h"
+#include "store/read/list_reader.h"
 
 namespace varve::internal {
 
@@ -45,11 +47,10 @@ struct ChangedChunk {
   ChunkRef after;
 };
 
-using ChunkList = std::shared_ptr<const std::vector<ChunkRef>>;
-
 // Returns the lists of a shard. Lists that `other` names, too, are not read but taken from
 // `of_other`, or are null when that is empty. `other` may be null.
 Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredShard* other,
+                                         const ListReader& reader,
                                          std::span<const ChunkList> of_other = {}) {
   std::vector<ChunkList> lists;
   for (size_t i = 0; i < shard.record.lists.size(); ++i) {
@@ -58,8 +59,8 @@ Result<std::vector<ChunkList>> ReadLists(const StoredShard& shard, const StoredS
       lists.push_back(of_other.empty() ? nullptr : of_other[i]);
       continue;
     }
-    VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> list, shard.store->ReadList(shard.record, i));
-    lists.push_back(std::make_shared<const std::vector<ChunkRef>>(std::move(list)));
+    VARVE_ASSIGN_OR_RETURN(ChunkList list, reader.Read(shard, i));
+    lists.push_back(std::move(list));
   }
   return lists;
 }
@@ -100,11 +101,12 @@ const LoggedShard* FindComparable(const LoggedTensor& before, const StoredShard&
 
 Result<LoggedTensor> ReadTensor(Shards shards, const LoggedTensor& before) {
   LoggedTensor tensor;
+  const ListReader reader;
   for (const StoredShard& shard : shards) {
     const LoggedShard* const then = FindComparable(before, shard);
     VARVE_ASSIGN_OR_RETURN(auto lists, then == nullptr
-                                           ? ReadLists(shard, nullptr)
-                                           : ReadLists(shard, &then->stored, then->lists));
+                                           ? ReadLists(shard, nullptr, reader)
+                                           : ReadLists(shard, &then->stored, reader, then->lists));
     tensor.push_back({shard, std::move(lists)});
   }
   return tensor;
@@ -191,15 +193,16 @@ bool HasWholeBytes(DType dtype) { return DTypeBits(dtype) % 8 == 0; }
 
 // `before` may be null when there was no such shard.
 Result<TensorDiff> DiffShard(const StoredShard* before, const StoredShard& after,
-                             const DiffOptions& options) {
+                             const DiffOptions& options, const ListReader& reader) {
   TensorDiff diff{.name = after.name, .shard = after.number};
   diff.reshaped = before == nullptr || !SameGeometry(before->record, after.record);
   diff.num_chunks = after.record.NumChunks();
   std::vector<ChunkList> then;
   if (!diff.reshaped) {
-    VARVE_ASSIGN_OR_RETURN(then, ReadLists(*before, &after));
+    VARVE_ASSIGN_OR_RETURN(then, ReadLists(*before, &after, reader));
   }
-  VARVE_ASSIGN_OR_RETURN(const auto now, ReadLists(after, diff.reshaped ? nullptr : before));
+  VARVE_ASSIGN_OR_RETURN(const auto now,
+                         ReadLists(after, diff.reshaped ? nullptr : before, reader));
   const std::vector<ChangedChunk> changes = FindChanges(then, now);
   diff.changed_chunks = changes.size();
   for (const ChangedChunk& change : changes) diff.changed_bytes += change.after.raw_bytes;
@@ -298,18 +301,49 @@ bool AreCutAlike(Shards a, Shards b) {
                     });
 }
 
+// Shards that make one tensor count as that tensor, without replicas and padding.
+std::vector<TensorBytes> BytesOfTensors(Shards shards) {
+  std::vector<TensorBytes> tensors;
+  bool is_joined = false;
+  for (const StoredShard& shard : shards) {
+    const bool is_first = tensors.empty() || tensors.back().name != shard.name;
+    if (is_first) tensors.push_back({shard.name});
+    const bool is_part = shard.record.layout.has_value();
+    if (!is_first && is_joined && is_part) continue;
+    is_joined = is_part;
+    const auto bytes = NumBytes(shard.record.dtype, BytesDiff::GlobalShape(shard));
+    tensors.back().bytes += bytes.ok() ? *bytes : 0;
+  }
+  return tensors;
+}
+
 class Differ {
  public:
   Differ(const ShardedReader& before, const ShardedReader& after, const DiffOptions& options,
-         const DiffProgress& progress)
-      : before_(before), after_(after), options_(options), progress_(progress) {}
+         const DiffProgress& progress, std::vector<TensorBytes>* bytes_after)
+      : before_(before),
+        after_(after),
+        options_(options),
+        progress_(progress),
+        bytes_after_(bytes_after) {}
 
   // Both are in the order of names, so one pass over the two finds what they have in common.
   Result<CheckpointDiff> Run() {
-    VARVE_ASSIGN_OR_RETURN(const auto all_before, FindShards(before_));
-    VARVE_ASSIGN_OR_RETURN(const auto all_after, FindShards(after_));
-    Shards before = all_before, after = all_after;
+    Result<std::vector<StoredShard>> all_before = std::vector<StoredShard>(),
+                                     all_after = all_before;
+    tbb::task_arena arena(StartableThreads(2));
+    arena.execute([&] {
+      tbb::parallel_invoke([&] { all_before = FindShards(before_); },
+                           [&] { all_after = FindShards(after_); });
+    });
+    VARVE_RETURN_IF_ERROR(all_before.status());
+    VARVE_RETURN_IF_ERROR(all_after.status());
+    Shards before = *all_before, after = *all_after;
+    const bool by_digest = !before.empty() && !after.empty() &&
+                           before[0].store->digest_seed() == after[0].store->digest_seed();
+    if (by_digest) lists_.ReadAheadDifferent(before, after);
     for (const StoredShard& shard : after) total_bytes_ += shard.record.LogicalBytes();
+    if (bytes_after_ != nullptr) *bytes_after_ = BytesOfTensors(after);
     while (!before.empty() || !after.empty()) {
       const Shards a = FirstTensor(before), b = FirstTensor(after);
       const bool is_removed = b.empty() || (!a.empty() && a[0].name < b[0].name);
@@ -365,7 +399,7 @@ class Differ {
         const bool is_alike = then != nullptr && SameGeometry(then->record, shard.record);
         VARVE_ASSIGN_OR_RETURN(TensorDiff diff, is_alike && !by_digest
                                                     ? CompareBytes(shard, shard.number)
-                                                    : DiffShard(then, shard, options_));
+                                                    : DiffShard(then, shard, options_, lists_));
         Add(std::move(diff));
       }
       for (const StoredShard& shard : a) {
@@ -394,19 +428,22 @@ class Differ {
   const ShardedReader& after_;
   const DiffOptions& options_;
   const DiffProgress& progress_;
-  uint64_t total_bytes_ = 0;   // of the tensors of `after`
-  uint64_t passed_bytes_ = 0;  // of those that have been compared
-  uint64_t within_ = 0;        // of the tensor that is being compared
+  std::vector<TensorBytes>* const bytes_after_;  // may be null
+  uint64_t total_bytes_ = 0;                     // of the tensors of `after`
+  uint64_t passed_bytes_ = 0;                    // of those that have been compared
+  uint64_t within_ = 0;                          // of the tensor that is being compared
+  ListReader lists_;
   CheckpointDiff diff_;
 };
 
 }  // namespace
 
 Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
-                                       const DiffOptions& options, const DiffProgress& progress) {
+                                       const DiffOptions& options, const DiffProgress& progress,
+                                       std::vector<TensorBytes>* bytes_after) {
   CheckpointDiff diff;
   const auto read = [&]() -> Status {
-    VARVE_ASSIGN_OR_RETURN(diff, Differ(before, after, options, progress).Run());
+    VARVE_ASSIGN_OR_RETURN(diff, Differ(before, after, options, progress, bytes_after).Run());
     return Status::Ok();
   };
   VARVE_RETURN_IF_ERROR(before.WithFrozenView([&] { return after.WithFrozenView(read); }));

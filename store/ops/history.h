@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
@@ -15,11 +17,21 @@ namespace varve::internal {
 // Bytes that were compared, and those of all tensors to compare.
 using DiffProgress = std::function<void(uint64_t done, uint64_t total)>;
 
+// The bytes of a tensor, as Store's List tells them.
+struct TensorBytes {
+  std::string name;
+  uint64_t bytes = 0;
+};
+
+// Puts the tensors of `after` into `bytes_after`, by name, unless that is null. The diff has looked
+// them up, and they are many.
+//
 // The checkpoints may be of two stores. If these have different digest seeds, it reads every tensor
 // that both have. Stores of one group have one seed, and so have a store and its backup.
 Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
                                        const DiffOptions& options,
-                                       const DiffProgress& progress = nullptr);
+                                       const DiffProgress& progress = nullptr,
+                                       std::vector<TensorBytes>* bytes_after = nullptr);
 
 // `open` opens a step of the run.
 Result<std::vector<TensorChange>> LogTensor(

@@ -9,10 +9,22 @@ export function giveUp() {
   controller = new AbortController();
 }
 
-// Integers that a double cannot hold stay as they are written.
-function keepExact(key, value, context) {
-  if (typeof value !== "number" || Number.isSafeInteger(value)) return value;
-  return /^-?\d+$/.test(context?.source ?? "") ? context.source : value;
+// How long the page waits before it asks again for an answer that is being made. The server waits
+// with each question, too.
+const PAUSE_MS = 100;
+
+// What is being made, and who shows that.
+const waiting = new Map();
+let showWaiting = () => {};
+
+/** `show` is called with the names of the answers that are being made, whenever they change. */
+export function onWaiting(show) {
+  showWaiting = () => show(stillWaiting());
+}
+
+/** The names of the answers that are being made. */
+export function stillWaiting() {
+  return [...waiting.values()];
 }
 
 /** The parameters as a query. Those without a value are left out. */
@@ -26,19 +38,40 @@ export function query(parameters) {
   return pairs.toString();
 }
 
-/** The answer to one question. Throws an Error with the words of the server. */
-export async function ask(what, parameters = {}) {
-  const { signal } = controller;
+async function get(what, parameters, signal) {
   const text = query(parameters);
-  let response;
   try {
-    response = await fetch(`api/${what}${text ? `?${text}` : ""}`, { signal, cache: "no-store" });
+    return await fetch(`api/${what}${text ? `?${text}` : ""}`, { signal, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("varve view does not answer any more. Start it again.");
   }
+}
+
+// An answer that takes long has a number. It is lost if nobody asks for it in time.
+async function whole(response, what, parameters, signal) {
+  const key = {};
+  try {
+    while (response.status === 202) {
+      const { job } = await response.json();
+      waiting.set(key, what);
+      showWaiting();
+      await new Promise((done) => setTimeout(done, PAUSE_MS));
+      response = await get("job", { id: job }, signal);
+      if (response.status === 410) response = await get(what, parameters, signal);
+    }
+    return response;
+  } finally {
+    if (waiting.delete(key)) showWaiting();
+  }
+}
+
+/** The answer to one question. Throws an Error with the words of the server. */
+export async function ask(what, parameters = {}) {
+  const { signal } = controller;
+  const response = await whole(await get(what, parameters, signal), what, parameters, signal);
   const body = await response.text();
-  if (response.ok) return JSON.parse(body, keepExact);
+  if (response.ok) return JSON.parse(body);
   let message = body.trim();
   try {
     message = JSON.parse(body).error;

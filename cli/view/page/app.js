@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows the view that the fragment of the address names: #/step?step=main@100.
 
-import { ask, giveUp, query } from "./api.js";
+import { ask, giveUp, onWaiting, query, stillWaiting } from "./api.js";
 import { h, replace } from "./dom.js";
 import { printable } from "./format.js";
 import { showDiff } from "./diff.js";
@@ -66,6 +66,11 @@ function lastOf(name) {
   return last.get(name) ?? link(name);
 }
 
+let asked = "";
+function showStatus(waiting) {
+  byId("status").textContent = waiting.length > 0 ? `Computing: ${[...new Set(waiting)].join(", ")} \u2026` : asked;
+}
+
 let round = 0;
 async function show() {
   giveUp();
@@ -77,7 +82,8 @@ async function show() {
   document.title = `${view.title} \u00b7 varve`;
   const main = byId("main");
   main.setAttribute("aria-busy", "true");
-  byId("status").textContent = "";
+  asked = "";
+  showStatus([]);
   let content;
   let store = {};
   try {
@@ -94,7 +100,8 @@ async function show() {
   replace(main, h("h2", { class: "view-title" }, view.title), warning, content);
   main.removeAttribute("aria-busy");
   main.dataset.ready = String(round); // for whoever waits for the view
-  byId("status").textContent = `Asked at ${new Date().toLocaleTimeString()}.`;
+  asked = `Asked at ${new Date().toLocaleTimeString()}.`;
+  showStatus(stillWaiting());
 }
 
 function setTheme(theme) {
@@ -154,6 +161,7 @@ function start() {
     event.preventDefault(); // its fragment would be taken for a view
     byId("main").focus();
   });
+  onWaiting(showStatus);
   addEventListener("hashchange", show);
   addEventListener("keydown", press);
   show();

@@ -5,6 +5,8 @@ import { download, fileName, h, newId, s } from "./dom.js";
 import { bytes, number, printable, shortened } from "./format.js";
 
 const WIDTH = 760;
+// About as wide as a letter of a label.
+const LETTER = 8;
 // Of plots of which two stand side by side.
 const NARROW = 500;
 // The looks of lines differ in color, in dashes and in marks.
@@ -206,9 +208,14 @@ export function lineChart(title, { series, xTitle, yTitle, log, isBytes, xText =
       text(left - 8, py(value) + 4, yText(value), { "text-anchor": "end" }),
     );
   }
+  let free = 0; // from here on no label stands
   for (const value of x.marks) {
-    const anchor = px(value) > WIDTH - 50 ? "end" : "middle"; // it must not be cut off
-    svg.append(text(Math.min(px(value), WIDTH - 2), height - bottom + 18, xText(value), { "text-anchor": anchor }));
+    const shown = String(xText(value));
+    const width = shown.length * LETTER;
+    const begin = Math.min(px(value) - width / 2, WIDTH - 2 - width); // it must not be cut off
+    if (begin < free) continue;
+    free = begin + width + LETTER;
+    svg.append(text(begin + width / 2, height - bottom + 18, shown, { "text-anchor": "middle" }));
   }
   svg.append(
     s("line", { x1: left, x2: WIDTH - right, y1: height - bottom, y2: height - bottom, class: "axis" }),
@@ -371,11 +378,11 @@ export function heatMap(title, { rows, columns, cells, note }) {
   }
   const scale = 21;
   for (let i = 0; i < scale; i += 1) {
-    svg.append(s("rect", { x: 90 + i * 12, y: height - 30, width: 12, height: 12, fill: shade((2 * i) / (scale - 1) - 1) }));
+    svg.append(s("rect", { x: 112 + i * 12, y: height - 30, width: 12, height: 12, fill: shade((2 * i) / (scale - 1) - 1) }));
   }
   svg.append(
-    text(82, height - 20, number(-most), { "text-anchor": "end" }),
-    text(98 + scale * 12, height - 20, number(most)),
+    text(104, height - 20, number(-most), { "text-anchor": "end" }),
+    text(120 + scale * 12, height - 20, number(most)),
   );
   const readout = h("output", { class: "readout" });
   svg.addEventListener("pointermove", (event) => {
@@ -443,8 +450,8 @@ export function treemap(title, { boxes, note, legend }) {
     const parts = [rect];
     if (letters >= 3 && place.height > 18) {
       parts.push(text(place.x + 6, place.y + 15, shortened(printable(box.name), letters), { class: "in-box" }));
-      if (place.height > 36 && box.detail) {
-        parts.push(text(place.x + 6, place.y + 31, shortened(box.detail, letters), { class: "in-box small" }));
+      if (place.height > 36 && box.detail && box.detail.length <= letters) {
+        parts.push(text(place.x + 6, place.y + 31, box.detail, { class: "in-box small" }));
       }
     }
     svg.append(box.href ? s("a", { href: box.href, "aria-label": printable(box.title) }, parts) : s("g", {}, parts));

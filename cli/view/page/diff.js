@@ -6,10 +6,12 @@ import { link } from "./app.js";
 import { barChart } from "./charts.js";
 import { h } from "./dom.js";
 import { bytes, count, number, printable, share, stepName } from "./format.js";
-import { empty, field, form, newestStep, section, stepLink } from "./parts.js";
+import { empty, field, form, later, newestStep, section, stepLink } from "./parts.js";
 import { facts, pagedTable } from "./table.js";
 
 const DRAWN_LAYERS = 40;
+// So much is compared without being asked for. It takes about a second.
+const COMPARED_BYTES = 512 * 2 ** 20;
 
 export async function showDiff({ get, change }) {
   const [before, after] = await chosen(get);
@@ -21,26 +23,33 @@ export async function showDiff({ get, change }) {
   ], change);
   if (!after) return empty();
   if (!before) return [chooser, h("p", { class: "note" }, "There is one step only. Choose two.")];
-  const asked = { before, after, glob: get("glob"), values: 1 };
-  let first;
-  let rows;
-  try {
-    rows = await pagedTable({
-      caption: `Tensors that differ between ${before} and ${after}`,
-      sort: "bytes",
-      order: "down",
-      ask: async ({ offset, limit, sort, order }) => {
-        const answer = await ask("diff", { ...asked, sort, order, offset, limit });
-        first ??= answer;
-        return answer;
-      },
-      columns: columns(before, after, () => first?.values_of === "all"),
-    });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    return [chooser, h("p", { class: "error", role: "alert" }, printable(error.message))];
+  const compareAll = () => change({ values: "all" });
+  const asked = { before, after, glob: get("glob"), values: get("values") === "all" ? "all" : 1 };
+  return [chooser, later(differences(asked, get("layers"), compareAll), "Differences")];
+}
+
+async function differences(asked, layersBy, compareAll) {
+  const { before, after } = asked;
+  const page = { sort: "bytes", order: "down", limit: 50 };
+  let first = await ask("diff", { ...asked, ...page });
+  if (first.values_of !== "all" && 2 * Number(first.changed_bytes) <= COMPARED_BYTES) {
+    asked = { ...asked, values: "all" };
+    first = await ask("diff", { ...asked, ...page });
   }
-  return [chooser, summary(first), await layers(first, get("layers")), section("Tensors", rows), names("Added", first.added, first.num_added), names("Removed", first.removed, first.num_removed)];
+  const rows = await pagedTable({
+    caption: `Tensors that differ between ${before} and ${after}`,
+    ...page,
+    ask: ({ offset, limit, sort, order }) =>
+      ask("diff", { ...asked, sort, order, offset, limit }),
+    columns: columns(before, after, first.values_of === "all"),
+  });
+  return [
+    summary(first, compareAll),
+    await layers(first, layersBy),
+    section("Tensors", rows),
+    names("Added", first.added, first.num_added),
+    names("Removed", first.removed, first.num_removed),
+  ].flat();
 }
 
 // The newest step and its parent, where nothing else is asked for.
@@ -53,7 +62,7 @@ async function chosen(get) {
   return [near.before ? stepName(near.before) : "", after];
 }
 
-function summary(diff) {
+function summary(diff, compareAll) {
   return [
     facts([
       ["before", h("span", {}, stepLink(diff.before))],
@@ -66,7 +75,9 @@ function summary(diff) {
     diff.values_of !== "all" && h("p", { class: "warning", role: "note" },
       diff.values_of === "rows"
         ? `The changed tensors are too large to compare all values: the page decodes ${bytes(diff.max_bytes)} at most. The table compares those of its rows, and layers have no norm.`
-        : `No values are compared, because the page decodes ${bytes(diff.max_bytes)} at most. Ask for fewer names.`),
+        : `No values are compared, because the page decodes ${bytes(diff.max_bytes)} at most unless it is told to. Ask for fewer names, or for all.`,
+      " ",
+      h("button", { type: "button", onclick: compareAll }, `Compare all ${bytes(diff.changed_bytes)}`)),
   ];
 }
 
@@ -76,12 +87,13 @@ const isFrozen = (layer) => Number(layer.changed_tensors) === 0;
 const normOf = (layer) => (layer.largest_norm === null || layer.largest_norm === undefined ? -1 : Number(layer.largest_norm));
 
 async function layers(diff, by) {
+  const byName = (a, b) => a.name.localeCompare(b.name, "en", { numeric: true });
   const order = {
-    "": (a, b) => changedShare(b) - changedShare(a),
-    norm: (a, b) => normOf(b) - normOf(a),
-    name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }),
-  }[by];
-  const sorted = order ? diff.layers.toSorted(order) : diff.layers;
+    "": (a, b) => changedShare(b) - changedShare(a) || byName(a, b),
+    norm: (a, b) => normOf(b) - normOf(a) || byName(a, b),
+    name: byName,
+  }[by] ?? byName;
+  const sorted = diff.layers.toSorted(order);
   const frozen = sorted.filter(isFrozen).length;
   const drawn = sorted.slice(0, DRAWN_LAYERS);
   return section(
@@ -91,12 +103,13 @@ async function layers(diff, by) {
       partName: "changed chunks",
       rows: drawn.map((layer) => ({
         name: layer.name,
+        glob: layer.glob,
         whole: 1,
         part: changedShare(layer),
         text: isFrozen(layer) ? "frozen" : share(layer.changed_bytes, layer.bytes) +
           (normOf(layer) >= 0 ? `, norm ${number(layer.largest_norm)}` : "") + (layer.new_nans ? `, ${layer.new_nans} NaN` : ""),
       })),
-      href: (row) => link("diff", { before: stepName(diff.before), after: stepName(diff.after), glob: `${row.name}*` }),
+      href: (row) => link("diff", { before: stepName(diff.before), after: stepName(diff.after), glob: row.glob }),
       note: `${count(frozen)} of ${count(sorted.length)} layers are frozen: no chunk of them changed.` +
         (sorted.length > drawn.length ? ` The first ${drawn.length} are drawn.` : ""),
     }),
@@ -119,7 +132,7 @@ async function layers(diff, by) {
 function columns(before, after, sortsByNorm) {
   const value = (key) => (row) => row.values?.[key] ?? "";
   return [
-    { title: "name", value: (row) => row.name, sort: "name", first: "up", wide: true,
+    { title: "name", value: (row) => row.name, sort: "name", first: "up", wide: "name",
       show: (row) => h("a", { href: link("tensor", { step: after, name: row.name, beside: before }) }, printable(row.name)) },
     { title: "shard", value: (row) => row.shard, right: true },
     { title: "changed chunks", value: (row) => row.changed_chunks, show: (row) => `${count(row.changed_chunks)} of ${count(row.chunks)}`, sort: "chunks", right: true },
@@ -128,9 +141,7 @@ function columns(before, after, sortsByNorm) {
       show: (row) => (row.values ? `${count(row.values.changed_elements)} of ${count(row.values.elements)}` : row.reshaped ? "reshaped" : "") },
     { title: "largest", value: value("max_abs"), show: (row) => number(row.values?.max_abs), right: true },
     { title: "relative norm", value: value("relative_norm"), show: (row) => number(row.values?.relative_norm), right: true,
-      get sort() {
-        return sortsByNorm() ? "norm" : null;
-      } },
+      sort: sortsByNorm ? "norm" : null },
     { title: "new NaN", value: value("new_nans"), right: true },
   ];
 }

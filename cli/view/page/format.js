@@ -27,7 +27,13 @@ export function number(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "string") return value; // NaN, Infinity, or an integer of many digits
   if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
-  return String(Number(value.toPrecision(6)));
+  const rounded = Number(value.toPrecision(6));
+  return Math.abs(rounded) < 1e-4 && rounded !== 0 ? rounded.toExponential() : String(rounded);
+}
+
+/** "1 step", "2 steps". */
+export function countOf(value, what) {
+  return `${count(value)} ${what}${Number(value) === 1 ? "" : "s"}`;
 }
 
 export function share(part, whole) {

@@ -132,7 +132,7 @@ async function stepsTable(runs, get, change) {
     order: sort ? "up" : "newest",
     ask: ({ offset, limit, order }) => ask("steps", { run, sort, order, offset, limit }),
     columns: [
-      { title: "step", value: stepName, show: (step) => stepLink(step), wide: true },
+      { title: "step", value: stepName, show: (step) => stepLink(step) },
       { title: "created", value: (step) => step.created, show: (step) => time(step.created) },
       { title: "tensors", value: (step) => step.tensors, show: (step) => count(step.tensors), right: true },
       { title: "logical", value: (step) => step.logical_bytes, show: (step) => bytes(step.logical_bytes), right: true },
@@ -140,10 +140,10 @@ async function stepsTable(runs, get, change) {
       { title: "stored", value: (step) => step.stored_bytes, show: (step) => bytes(step.stored_bytes), right: true },
       { title: "metrics", value: (step) => metrics(step.metrics), wide: true },
       { title: "tags", value: (step) => step.tags.join(" "), wide: true },
-      { title: "parent", value: (step) => (step.parent ? stepName(step.parent) : ""),
+      { title: "diff to parent", value: (step) => (step.parent ? stepName(step.parent) : ""),
         show: (step) => (step.parent
           ? h("a", { href: link("diff", { before: stepName(step.parent), after: stepName(step) }),
-              "aria-label": `differences between ${stepName(step.parent)} and ${stepName(step)}` }, `diff to ${stepName(step.parent)}`)
+              "aria-label": `differences between ${stepName(step.parent)} and ${stepName(step)}` }, stepName(step.parent))
           : "") },
     ],
   });

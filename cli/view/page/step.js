@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { link } from "./app.js";
 import { barChart, figure, treemap } from "./charts.js";
 import { h, s } from "./dom.js";
-import { bytes, count, metrics, number, printable, shape, share, stepName, time } from "./format.js";
+import { bytes, count, countOf, metrics, number, printable, shape, share, stepName, time } from "./format.js";
 import { empty, field, form, later, newestStep, section, stepLink, tensorLink } from "./parts.js";
 import { facts, pagedTable, table } from "./table.js";
 
@@ -108,7 +108,7 @@ async function tensors(step, glob) {
       answer.errors.map((error) => h("p", { class: "error" }, printable(error))),
     ],
     columns: [
-      { title: "name", value: (row) => row.name, show: (row) => tensorLink(step, row.name), sort: "name", first: "up", wide: true },
+      { title: "name", value: (row) => row.name, show: (row) => tensorLink(step, row.name), sort: "name", first: "up", wide: "name" },
       { title: "dtype", value: (row) => row.dtype, sort: "dtype", first: "up" },
       { title: "shape", value: (row) => shape(row.shape) },
       { title: "role", value: (row) => row.role, sort: "role", first: "up" },
@@ -216,6 +216,6 @@ function state(shown) {
     part("Learning rate schedule", schedule),
     part("Loss scaler", scaler),
     part("Extra", extra),
-    rng.length > 0 && h("p", { class: "note" }, `${count(rng.length)} states of random number generators`),
+    rng.length > 0 && h("p", { class: "note" }, countOf(rng.length, "random number generator")),
   );
 }

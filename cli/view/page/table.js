@@ -42,7 +42,7 @@ function headCell(column, options) {
 function cell(column, row, isHead) {
   const shown = column.show ? column.show(row) : column.value(row);
   const content = typeof shown === "string" ? printable(shown) : shown;
-  const attributes = { class: [column.right && "right", column.wide && "wide"].filter(Boolean).join(" ") || null };
+  const attributes = { class: [column.right && "right", column.wide && "wide", column.wide === "name" && "tensor-name"].filter(Boolean).join(" ") || null };
   return isHead ? h("th", { scope: "row", ...attributes }, content) : h("td", attributes, content);
 }
 

@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { link } from "./app.js";
 import { heatMap, histogram, lineChart } from "./charts.js";
 import { h } from "./dom.js";
-import { bytes, count, number, printable, shape, share, stepName } from "./format.js";
+import { bytes, count, countOf, number, printable, shape, share, stepName } from "./format.js";
 import { field, form, later, newestStep, section, stepLink, tensorLink } from "./parts.js";
 import { neighbours } from "./step.js";
 import { facts, pagedTable, table } from "./table.js";
@@ -13,6 +13,8 @@ import { facts, pagedTable, table } from "./table.js";
 const SHOWN_VALUES = 16;
 // Changes whose values are compared. Each reads the tensor twice.
 const COMPARED_CHANGES = 8;
+const DRAWN_SHARDS = 6;
+const WORDED_SHARDS = 8;
 
 export async function showTensor({ get, change }) {
   const step = get("step") || (await newestStep());
@@ -110,7 +112,7 @@ async function values(found, asked, name, id, beside) {
   const slice = found.cut_to ?? asked.slice;
   const [other, diff] = await Promise.all([
     ask("tensor", { step: beside, ...asked, slice }),
-    ask("diff", { before: beside, after: id, name, values: 1 }),
+    ask("diff", { before: beside, after: id, name, values: 1, limit: 1000 }),
   ]);
   const otherId = stepName(other);
   rows.forEach((row, i) => {
@@ -136,12 +138,19 @@ function difference(row) {
   return typeof row.value === "number" && typeof row.other === "number" ? row.value - row.other : "";
 }
 
-// What diff says about one tensor.
+// What diff says about one tensor, shard by shard.
 function diffWords(diff) {
-  const row = diff.rows[0];
   if (diff.num_added) return "the other step does not have it";
   if (diff.num_removed) return "this step does not have it";
-  if (!row) return "none: the bytes are equal";
+  if (diff.rows.length === 0) return "none: the bytes are equal";
+  const ofShard = (row) => (diff.rows.length > 1 ? `shard ${row.shard}: ` : "") + rowWords(row);
+  const lines = diff.rows.slice(0, WORDED_SHARDS).map(ofShard);
+  const more = Number(diff.total) - lines.length;
+  if (more > 0) lines.push(`and ${countOf(more, "shard")} more`);
+  return lines.map((line) => h("span", { class: "line" }, line));
+}
+
+function rowWords(row) {
   if (row.reshaped) return "another shape or dtype";
   const chunks = `${count(row.changed_chunks)} of ${count(row.chunks)} chunks`;
   if (!row.values) return chunks;
@@ -188,21 +197,28 @@ async function amounts(run, name, rows) {
   const pairs = rows.slice(-COMPARED_CHANGES - 1);
   const found = [];
   for (let i = 1; i < pairs.length; i += 1) {
-    const diff = await ask("diff", { before: `${run}@${pairs[i - 1].step}`, after: `${run}@${pairs[i].step}`, name, values: 1 });
-    if (diff.rows[0]) found.push({ from: pairs[i - 1].step, step: pairs[i].step, ...diff.rows[0] });
+    const diff = await ask("diff", { before: `${run}@${pairs[i - 1].step}`, after: `${run}@${pairs[i].step}`, name, values: 1, limit: 1000 });
+    for (const row of diff.rows) found.push({ from: pairs[i - 1].step, step: pairs[i].step, ...row });
   }
   const known = found.filter((row) => row.values);
+  const shards = [...new Set(known.map((row) => row.shard))];
   return [
-    known.length > 1 && lineChart(`Relative norm of the changes of ${name}`, {
+    pairs.length > 2 && known.length > 0 && lineChart(`Relative norm of the changes of ${name}`, {
       xTitle: "step", yTitle: "relative norm",
-      series: [{ name: "relative norm", points: known.map((row) => ({ x: Number(row.step), y: Number(row.values.relative_norm), title: `step ${row.step}: ${number(row.values.relative_norm)}` })) }],
+      series: shards.slice(0, DRAWN_SHARDS).map((shard) => ({
+        name: `shard ${shard}`,
+        points: known.filter((row) => row.shard === shard).map((row) => (
+          { x: Number(row.step), y: Number(row.values.relative_norm), title: `step ${row.step}, shard ${shard}: ${number(row.values.relative_norm)}` })),
+      })),
+      note: shards.length > DRAWN_SHARDS ? `The first ${DRAWN_SHARDS} of ${count(shards.length)} shards. The table has all.` : null,
     }),
     table({
-      caption: `How much ${name} changed, in its last ${found.length} changes`,
+      caption: `How much ${name} changed, in its last ${countOf(pairs.length - 1, "change")}`,
       rows: found,
       columns: [
         { title: "step", value: (row) => row.step, right: true },
         { title: "against", value: (row) => row.from, right: true },
+        { title: "shard", value: (row) => row.shard, right: true },
         { title: "changed elements", value: (row) => row.values?.changed_elements ?? "", right: true,
           show: (row) => (row.values ? `${count(row.values.changed_elements)} of ${count(row.values.elements)}` : "not compared") },
         { title: "relative norm", value: (row) => row.values?.relative_norm ?? "", show: (row) => number(row.values?.relative_norm), right: true },

@@ -5,68 +5,39 @@ Needs Debian's chromium and chromium-driver, and the packages of tests/support/b
 (`scripts/setup --browser`). Pictures of all views are kept in build/release/view_pictures.
 """
 
-import base64
 import contextlib
 import pathlib
-import shutil
+import struct
 import sys
 import unittest
-import urllib.parse
 from xml.etree import ElementTree
 
 import harness
+import safetensors_bytes
+import view_browser
 import view_case
+from view_browser import link
 
-WHY_NOT = "; ".join(
-    [
-        f"there is no {program}"
-        for program in ("chromium", "chromedriver")
-        if not shutil.which(program)
-    ]
-    + [
-        f"Python lacks {package}"
-        for package in ("selenium", "axe_playwright_python")
-        if not harness.has(package)
-    ]
-)
+WHY_NOT = view_browser.why_not()
 if WHY_NOT:
     print(f"skipped: {WHY_NOT} (scripts/setup --browser installs what is needed)")
     sys.exit(harness.SKIPPED)
 
 import axe_playwright_python  # noqa: E402
-from selenium import webdriver  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
-PATIENCE = 120  # seconds, only so that the test ends
 AXE = pathlib.Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")
 
 
-def open_browser(folder):
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",  # containers have no user namespaces
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--no-first-run",
-        "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-        "--window-size=1280,1000",
-        f"--user-data-dir={folder / 'profile'}",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    options.add_experimental_option(
-        "prefs", {"download.default_directory": str(folder / "downloads")}
-    )
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    return webdriver.Chrome(options=options, service=service)
-
-
 class BrowserTest(unittest.TestCase):
+    num_judged = 0  # views that axe has looked at
+
+    @classmethod
+    def tearDownClass(cls):
+        print(f"axe has judged {cls.num_judged} views", file=sys.stderr)
+
     @classmethod
     def setUpClass(cls):
         cls.resources = contextlib.ExitStack()
@@ -83,8 +54,8 @@ class BrowserTest(unittest.TestCase):
             path: cls.resources.enter_context(view_case.View(path))
             for path in (cls.store, cls.hostile, cls.group)
         }
-        cls.browser = open_browser(cls.folder)
-        cls.resources.callback(cls.browser.quit)
+        cls.chromium = cls.resources.enter_context(view_browser.Browser(cls.folder))
+        cls.browser = cls.chromium.driver
         cls.pictures = view_case.kept_folder("view_pictures")
 
     def tearDown(self):
@@ -92,48 +63,23 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(problems, [])
 
     def wait(self, condition, what):
-        WebDriverWait(self.browser, PATIENCE, poll_frequency=0.05).until(
-            lambda _: self.browser.execute_script(f"return Boolean({condition})"), what
-        )
+        self.chromium.wait(condition, what)
 
     def wait_until_shown(self):
-        self.wait(
-            "document.getElementById('main')?.dataset.ready && !document.querySelector('[aria-busy]')",
-            "the view is not shown",
-        )
+        self.chromium.wait_until_shown()
 
     def open(self, fragment, store=None):
-        """Opens a view as a link from elsewhere would, in a page of its own."""
-        self.browser.get("about:blank")
-        self.browser.get(self.views[store or self.store].url + "#/" + fragment)
-        self.wait_until_shown()
-        return self.browser.find_element(By.ID, "main").text
-
-    def link(self, view, **parameters):
-        return view + "?" + urllib.parse.urlencode(parameters)
+        return self.chromium.open(self.views[store or self.store].url, fragment)
 
     def color_scheme(self, scheme):
-        self.browser.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia",
-            {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
-        )
+        self.chromium.color_scheme(scheme)
 
     def keep_picture(self, name):
-        size = self.browser.execute_script(
-            "return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
-        )
-        self.assertLessEqual(size[0], 1280, "the page is wider than its window")
-        picture = self.browser.execute_cdp_cmd(
-            "Page.captureScreenshot",
-            {
-                "captureBeyondViewport": True,
-                "clip": {"x": 0, "y": 0, "width": 1280, "height": min(size[1], 6000), "scale": 1},
-            },
-        )
-        path = self.pictures / f"{name}.png"
-        path.write_bytes(base64.b64decode(picture["data"]))
+        width = self.chromium.keep_picture(self.pictures / f"{name}.png")
+        self.assertLessEqual(width, view_browser.WIDTH, "the page is wider than its window")
 
     def faults_of_axe(self):
+        type(self).num_judged += 1
         self.browser.execute_script(AXE)
         found = self.browser.execute_async_script(
             "axe.run(document).then(arguments[0], error => arguments[0]({violations: [String(error)]}))"
@@ -148,11 +94,11 @@ class BrowserTest(unittest.TestCase):
     def views_of_the_store(self):
         weight = "model.layers.1.mlp.weight"
         return {
-            "runs": self.link("runs", metric="loss"),
-            "space": self.link("space", run="main", **{"keep-last": 1, "keep-best": "loss:1"}),
-            "step": self.link("step", step="main@40"),
-            "tensor": self.link("tensor", step="main@40", name=weight, beside="main@10"),
-            "diff": self.link("diff", before="main@30", after="main@40"),
+            "runs": link("runs", metric="loss"),
+            "space": link("space", run="main", **{"keep-last": 1, "keep-best": "loss:1"}),
+            "step": link("step", step="main@40"),
+            "tensor": link("tensor", step="main@40", name=weight, beside="main@10"),
+            "diff": link("diff", before="main@30", after="main@40"),
             "health": "health",
         }
 
@@ -168,36 +114,45 @@ class BrowserTest(unittest.TestCase):
         self.color_scheme("")
 
     def test_a_group_of_ranks(self):
-        text = self.open(self.link("step", step="main@2"), self.group)
+        text = self.open(link("step", step="main@2"), self.group)
         self.assertIn("What each rank of main@2 holds", text)
         self.assertEqual(self.faults_of_axe(), [])
         self.keep_picture("group_step")
-        text = self.open(self.link("tensor", step="main@2", name="columns"), self.group)
+        text = self.open(link("tensor", step="main@2", name="columns"), self.group)
         self.assertIn("Shards of columns at main@2", text)
         self.keep_picture("group_tensor")
         self.assertIn("epoch", self.open("health", self.group))
         self.assertEqual(self.faults_of_axe(), [])
 
     def test_views_show_what_the_command_says(self):
-        text = self.open(self.link("runs", metric="accuracy", best="highest"))
+        text = self.open(link("runs", metric="accuracy", best="highest"))
         for step in harness.varve_json(self.store, "steps"):
             self.assertIn(f"{step['run']}@{step['step']}", text)
         best = harness.varve_json(self.store, "show", "best:accuracy:max")["step"]
         self.assertRegex(text, rf"main {best} 0\.3")
-        text = self.open(self.link("step", step="best:loss"))
+        text = self.open(link("step", step="best:loss"))
         self.assertIn("14 tensors", text)
         for tensor in harness.varve_json(self.store, "ls", "best:loss"):
             self.assertIn(tensor["name"], text)
-        text = self.open(self.link("tensor", step="main@40", name="model.layers.0.mlp.bias"))
+        text = self.open(link("tensor", step="main@40", name="model.layers.0.mlp.bias"))
         self.assertRegex(text, r"NaN\n1\n")
-        text = self.open(self.link("diff", before="main@30", after="main@40"))
+        text = self.open(link("diff", before="main@30", after="main@40"))
         self.assertIn("2 of 5 layers are frozen", text)
+
+    def test_each_shard_says_how_it_changed(self):
+        """group_saver changes the tensor that lies in two shards, and the page tells of both."""
+        text = self.open(link("tensor", step="main@2", name="columns", beside="main@1"), self.group)
+        told = harness.varve_json(self.group, "diff", 1, 2, "columns", "--values")["changed"]
+        self.assertGreater(len(told), 1)
+        for row in told:
+            elements = row["values"]["changed_elements"]
+            self.assertIn(f"shard {row['shard']}: {elements} of ", text.replace("\u202f", ""))
 
     def test_what_is_wrong_is_said(self):
         for fragment, says in (
-            (self.link("step", step="main@11"), "no step 11 of run main"),
-            (self.link("tensor", step="main@10", name="x"), "no tensor x"),
-            (self.link("diff", before="nowhere", after="main@10"), "nowhere"),
+            (link("step", step="main@11"), "no step 11 of run main"),
+            (link("tensor", step="main@10", name="x"), "no tensor x"),
+            (link("diff", before="nowhere", after="main@10"), "nowhere"),
         ):
             self.assertIn(says, self.open(fragment))
             logged = self.browser.get_log("browser")  # the browser notes the 404 itself
@@ -208,10 +163,10 @@ class BrowserTest(unittest.TestCase):
         views = [
             "runs",
             "space",
-            self.link("step", step=f"{run}@2"),
-            self.link("diff", before=f"{run}@1", after=f"{run}@2"),
+            link("step", step=f"{run}@2"),
+            link("diff", before=f"{run}@1", after=f"{run}@2"),
             "health",
-        ] + [self.link("tensor", step=f"{run}@2", name=name) for name in view_case.HOSTILE]
+        ] + [link("tensor", step=f"{run}@2", name=name) for name in view_case.HOSTILE]
         self.browser.get("about:blank")
         for fragment in views:
             with self.subTest(view=fragment):
@@ -224,7 +179,7 @@ class BrowserTest(unittest.TestCase):
                 )
                 self.assertNotIn("\u202e", text)
                 self.assertNotIn("\x1b", text)
-        text = self.open(self.link("step", step=f"{run}@2"), self.hostile)
+        text = self.open(link("step", step=f"{run}@2"), self.hostile)
         self.assertIn("<img src=x onerror=alert(1)>", text)
         self.assertIn("line\\x0abreak\\x1b[31m", text)
         self.keep_picture("hostile_step")
@@ -238,7 +193,7 @@ class BrowserTest(unittest.TestCase):
             self.wait_until_shown()
             current = self.browser.find_element(By.CSS_SELECTOR, "nav [aria-current=page]")
             self.assertEqual(current.text, title)
-        self.open(self.link("step", step="main@20"))
+        self.open(link("step", step="main@20"))
         body = self.browser.find_element(By.TAG_NAME, "body")
         body.send_keys("]")
         self.wait("location.hash.includes('main%4030')", "the next step")
@@ -272,7 +227,7 @@ class BrowserTest(unittest.TestCase):
     def test_plots_and_tables_are_saved(self):
         downloads = self.folder / "downloads"
         downloads.mkdir(exist_ok=True)
-        self.open(self.link("step", step="main@40"))
+        self.open(link("step", step="main@40"))
         for button in self.browser.find_elements(By.XPATH, "//button[text()='SVG']"):
             button.click()
         for button in self.browser.find_elements(By.XPATH, "//button[text()='CSV of these rows']"):
@@ -281,7 +236,9 @@ class BrowserTest(unittest.TestCase):
             downloads / "tensors_of_main_40.csv",
             downloads / "tensors_of_main_40_below_model.svg",
         )
-        WebDriverWait(self.browser, PATIENCE).until(lambda _: csv.exists() and svg.exists())
+        WebDriverWait(self.browser, view_browser.PATIENCE).until(
+            lambda _: csv.exists() and svg.exists()
+        )
         lines = csv.read_text(encoding="utf-8").splitlines()
         told = harness.varve_json(self.store, "ls", 40, "--stored")
         self.assertEqual(len(lines), len(told) + 1)
@@ -296,11 +253,11 @@ class BrowserTest(unittest.TestCase):
     def test_a_formula_does_not_reach_a_spreadsheet(self):
         downloads = self.folder / "downloads"
         downloads.mkdir(exist_ok=True)
-        self.open(self.link("step", step="<b>run</b>@2"), self.hostile)
+        self.open(link("step", step="<b>run</b>@2"), self.hostile)
         buttons = self.browser.find_elements(By.XPATH, "//button[text()='CSV of these rows']")
         buttons[0].click()
         csv = downloads / "tensors_of_b_run_b_2.csv"
-        WebDriverWait(self.browser, PATIENCE).until(lambda _: csv.exists())
+        WebDriverWait(self.browser, view_browser.PATIENCE).until(lambda _: csv.exists())
         text = csv.read_text(encoding="utf-8")
         self.assertIn("\n'=HYPERLINK(1),", text)
         self.assertNotIn("\n=", text)
@@ -320,6 +277,48 @@ class BrowserTest(unittest.TestCase):
                 self.wait_until_shown()
                 self.assertIn("main@2", self.browser.find_element(By.ID, "main").text)
 
+    def test_no_digit_of_a_large_number_is_lost(self):
+        store = self.folder / "large_numbers"
+        step, values = 2**64 - 1, [2**53 + 1, -(2**63)]
+        tensors = {"i": ("I64", [2], struct.pack("<2q", *values))}
+        path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+        harness.varve(store, "import", path, "--init", "--step", step)
+        with view_case.View(store) as view:
+            self.views[store] = view
+            self.assertIn(f"main@{step}", self.open("runs", store))
+            text = self.open(link("tensor", step=f"main@{step}", name="i"), store)
+            for value in values:
+                self.assertIn(str(value), text)
+
+    def test_an_answer_that_takes_long_is_awaited(self):
+        """The page is told twice that sharing is computed, and once that its answer is lost."""
+        self.open("health")
+        self.browser.execute_script(
+            """
+            const fetched = window.fetch;
+            window.seen = [];
+            const reply = (status, body) => Promise.resolve(new Response(JSON.stringify(body), { status }));
+            window.fetch = (url, options) => {
+              if (!/api.(sharing|job)/.test(url)) return fetched(url, options);
+              window.seen.push([url, document.getElementById("status").textContent]);
+              if (window.seen.length === 3) return reply(410, { error: "lost" });
+              if (window.seen.length === 4) return fetched("api/sharing", options);
+              return reply(202, { job: 7, seconds: 1 });
+            };
+            location.hash = "#/space";
+            """
+        )
+        self.wait("window.seen.length === 4", "the page has not asked again")
+        self.wait_until_shown()
+        seen = self.browser.execute_script("return window.seen")
+        asked = ["api/sharing", "api/job?id=7", "api/job?id=7", "api/sharing"]
+        self.assertEqual([url for url, _ in seen], asked)
+        self.assertIn("Computing: sharing", seen[1][1])
+        text = self.browser.find_element(By.ID, "main").text
+        self.assertIn("New bytes of a step, by group of tensors", text)
+        status = self.browser.find_element(By.ID, "status").text
+        self.assertNotIn("Computing", status)
+
     def test_every_view_says_that_newer_snapshots_are_not_known(self):
         place = self.folder / "remote"
         url = f"file://{place}"
@@ -331,7 +330,7 @@ class BrowserTest(unittest.TestCase):
             place.write_text("no folder")
             while "warning" not in view.ask("store"):
                 pass  # it looks for new ones every two seconds
-            for fragment in ("runs", "space", self.link("step", step="latest")):
+            for fragment in ("runs", "space", link("step", step="latest")):
                 with self.subTest(view=fragment):
                     self.assertIn("no newer snapshot could be looked for", self.open(fragment, url))
 

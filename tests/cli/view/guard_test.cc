@@ -18,8 +18,9 @@ HttpRequest Request(const std::string& path) {
 }
 
 std::string WhyRefused(const HttpRequest& request) {
-  const auto verdict = Guard(kToken, 80).Examine(request);
-  return verdict.refusal ? verdict.refusal->body : "";
+  Guard guard(kToken, 80);
+  const auto verdict = guard.Examine(request);
+  return verdict.response ? verdict.response->body : "";
 }
 
 TEST(GuardTest, TokensAreRandom) {
@@ -38,10 +39,11 @@ TEST(GuardTest, ComparesEveryByte) {
 }
 
 TEST(GuardTest, GivesWhatLiesBehindTheToken) {
-  EXPECT_EQ(Guard(kToken, 80).url(), "http://127.0.0.1:80/" + kToken + "/");
-  EXPECT_EQ(Guard(kToken, 80).Examine(Request("/" + kToken + "/")).path, "");
-  const auto verdict = Guard(kToken, 80).Examine(Request("/" + kToken + "/api/runs"));
-  EXPECT_FALSE(verdict.refusal);
+  Guard guard(kToken, 80);
+  EXPECT_EQ(guard.url(), "http://127.0.0.1:80/" + kToken + "/");
+  EXPECT_EQ(guard.Examine(Request("/" + kToken + "/")).path, "");
+  const auto verdict = guard.Examine(Request("/" + kToken + "/api/runs"));
+  EXPECT_FALSE(verdict.response);
   EXPECT_EQ(verdict.path, "api/runs");
 }
 
@@ -67,6 +69,23 @@ TEST(GuardTest, AnOriginMustBeTheHostThatIsAsked) {
   EXPECT_THAT(WhyRefused(request), HasSubstr("origin"));
   request.headers = {{"host", "localhost:80"}, {"origin", "http://localhost:80"}};
   EXPECT_EQ(WhyRefused(request), "");
+}
+
+TEST(GuardTest, WithoutAnEntranceNothingOpens) {
+  for (const char* path : {"/open/", "/open", ""}) {
+    EXPECT_THAT(WhyRefused(Request(path)), HasSubstr("token")) << path;
+  }
+}
+
+TEST(GuardTest, TheEntranceIsForAConnectionOfThisUser) {
+  Guard guard(kToken, 80);
+  EXPECT_EQ(guard.MakeEntrance("secret"), "http://127.0.0.1:80/open/secret");
+  // No program is connected from this port, so nobody knows whose the request is.
+  const auto verdict = guard.Examine(Request("/open/secret"));
+  ASSERT_TRUE(verdict.response);
+  EXPECT_EQ(verdict.response->status, 403);
+  EXPECT_THAT(verdict.response->body, HasSubstr("of one user"));
+  EXPECT_THAT(guard.Examine(Request("/open/secre")).response->body, HasSubstr("token"));
 }
 
 }  // namespace

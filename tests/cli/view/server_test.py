@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import unittest
+import urllib.parse
 
 import harness
 import view_case
@@ -221,31 +222,55 @@ class LifeTest(ViewCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual((process.communicate(timeout=PATIENCE), process.returncode), (("", ""), 0))
 
-    def test_open_gives_the_browser_no_secret_that_others_can_see(self):
-        """Arguments of a program are public. The fake browser keeps its own and the file that they name."""
+    def opened(self):
+        """A view with --open, and the path of the URL that it gives to the browser."""
         tools = self.folder / "tools"
         tools.mkdir()
         seen = self.folder / "seen"
         browser = tools / "xdg-open"
-        browser.write_text(
-            f'#!/bin/sh\n{{ echo "$@"; stat -c %a "$1"; cat "$1"; }} >{seen}.part\n'
-            f"mv {seen}.part {seen}\n",
-            encoding="utf-8",
-        )
+        browser.write_text(f'#!/bin/sh\necho "$@" >{seen}.part\nmv {seen}.part {seen}\n', "utf-8")
         browser.chmod(0o755)
-        environment = os.environ | {
-            "PATH": f"{tools}:{os.environ['PATH']}",
-            "XDG_RUNTIME_DIR": str(self.folder),
-        }
-        with view_case.View(self.store, "--open", env=environment) as view:
-            while not seen.exists():
-                self.assertIsNone(view.process.poll())
-            arguments, mode, page = seen.read_text(encoding="utf-8").split("\n", 2)
-            self.assertNotIn(view.token, arguments)
-            self.assertEqual(mode, "600")
-            self.assertIn(f"url={view.url}", page)
-            self.assertTrue(pathlib.Path(arguments).exists())
-        self.assertFalse(pathlib.Path(arguments).exists())
+        environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}
+        view = self.enterContext(view_case.View(self.store, "--open", env=environment))
+        while not seen.exists():
+            self.assertIsNone(view.process.poll())
+        url = seen.read_text(encoding="utf-8").strip()
+        self.assertTrue(url.startswith(f"http://127.0.0.1:{view.port}/open/"), url)
+        return view, urllib.parse.urlsplit(url).path
+
+    def test_open_gives_the_browser_no_secret_that_others_can_use(self):
+        """Arguments of a program are public, so the URL among them works once."""
+        view, path = self.opened()
+        self.assertNotIn(view.token, path)
+        for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            self.assertEqual(view.request(path, headers=headers)[0], 403)
+        self.assertEqual(view.request(path, host="evil.example")[0], 403)
+        self.assertEqual(view.request(path + "0")[0], 403)
+        status, _, page = view.request(path)
+        self.assertEqual(status, 200)
+        self.assertIn(f"url=/{view.token}/", page.decode())
+        status, _, text = view.request(path)
+        self.assertEqual((status, view.token in text.decode()), (403, False))
+        self.assertIn("used already", text.decode())
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can become another user")
+    def test_another_user_cannot_use_the_url_of_the_browser(self):
+        view, path = self.opened()
+        asks = (
+            "import http.client, sys;"
+            "c = http.client.HTTPConnection('127.0.0.1', int(sys.argv[1]));"
+            "c.request('GET', sys.argv[2]); a = c.getresponse(); print(a.status, a.read().decode())"
+        )
+        other = subprocess.run(
+            ["/usr/bin/python3", "-c", asks, str(view.port), path],
+            capture_output=True,
+            text=True,
+            user=65534,
+            check=True,
+            cwd="/",
+        )
+        self.assertRegex(other.stdout, "^403 .*of one user")
+        self.assertEqual(view.request(path)[0], 200)  # the other has not used it up
 
     def test_it_writes_nothing_to_the_store(self):
         def content():

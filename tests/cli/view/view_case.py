@@ -73,8 +73,11 @@ class View:
         return f"/{self.token}/api/{what}?{urllib.parse.urlencode(named, doseq=True)}"
 
     def ask(self, what, expect=200, **parameters):
-        """The JSON of one answer."""
+        """The JSON of one answer, which may take long."""
         status, headers, body = self.request(self.api_path(what, **parameters))
+        while status == 202:
+            path = self.api_path("job", id=json.loads(body)["job"])
+            status, headers, body = self.request(path)
         assert status == expect, f"{what} {parameters}: {status} {body[:500]}"
         assert headers["content-type"] == "application/json", headers
         return json.loads(body)

@@ -2,6 +2,7 @@
 """`varve view`: its answers are what the command says, for every kind of store."""
 
 import math
+import struct
 import unittest
 
 import harness
@@ -74,6 +75,14 @@ class NumbersTest(ViewCase):
             ],
         )
         self.assertEqual(means, [3, (1 + 4 / 3) / 2])
+
+    def test_a_mean_of_huge_numbers_is_no_infinity(self):
+        huge = 1.5e308
+        for step in (10, 20):
+            self.varve("metric", step, f"huge={huge!r}")
+        (curve,) = self.shown.ask("curves", metric="huge", points=1)["runs"]
+        (point,) = curve["points"]
+        self.assertEqual((point["values"], point["mean"], point["max"]), (2, huge, huge))
 
     def test_space(self):
         self.assertEqual(self.shown.ask("stats"), self.json("stats"))
@@ -242,6 +251,27 @@ class NumbersTest(ViewCase):
         norms = [float(row["values"]["relative_norm"]) for row in norm_rows["rows"]]
         self.assertEqual(norms, sorted(norms, reverse=True))
 
+    def test_layers_end_behind_the_first_number(self):
+        rng = view_case.random.Random(6)
+        names = ["a.b.c.d.0.w", "a.b.c.d.0.v", "a.b.c.d.10.w", "a.b.c.d.e", "a.b.c", "7/w", "b"]
+        for step in (50, 60):
+            tensors = {name: view_case.matrix(rng, 2, 2) for name in names}
+            self.varve("import", files.write(self.folder / "in", tensors), "--step", step)
+        layers = self.shown.ask("diff", before=50, after=60)["layers"]
+        self.assertEqual(
+            {layer["name"]: (layer["glob"], layer["tensors"]) for layer in layers},
+            {
+                "a.b.c.d.0": ("a.b.c.d.0.*", 2),
+                "a.b.c.d.10": ("a.b.c.d.10.*", 1),
+                "a.b.c": ("a.b.c*", 2),
+                "7": ("7/*", 1),
+                "b": ("b", 1),
+            },
+        )
+        for layer in layers:
+            shown = self.shown.ask("diff", before=50, after=60, glob=layer["glob"])
+            self.assertGreaterEqual(shown["total"], layer["tensors"])
+
     def test_health_and_check(self):
         self.assertEqual(self.shown.ask("check"), None)
         done = self.shown.ask("check", start=1)
@@ -292,6 +322,10 @@ class LimitsTest(VerbCase):
             diff = view.ask("diff", before=1, after=2, values=1)
             self.assertEqual(diff["values_of"], "none")
             self.assertNotIn("values", diff["rows"][0])
+            everything = view.ask("diff", before=1, after=2, values="all")
+            self.assertEqual(everything["values_of"], "all")
+            told = self.json("diff", 1, 2, "--values")
+            self.assertEqual(everything["rows"], told["changed"])
             small = view.ask("diff", before=1, after=2, values=1, glob="w")
             self.assertEqual(small["rows"], self.json("diff", 1, 2, "w", "--values")["changed"])
             error = view.ask("diff", expect=400, before=1, after=2, values=1, sort="norm")["error"]
@@ -323,6 +357,28 @@ class LimitsTest(VerbCase):
             self.assertEqual((page["values_of"], page["total"]), ("rows", 3))
             self.assertEqual(page["rows"], self.json("diff", 1, 2, "t1", "--values")["changed"])
             self.assertNotIn("largest_norm", page["layers"][0])
+
+
+class HugeNumbersTest(VerbCase):
+    def test_integers_that_a_browser_cannot_hold_are_text(self):
+        step = 2**64 - 1
+        values = [2**53 - 1, 2**53, -(2**53), 2**63 - 1, -(2**63), 7]
+        self.save(step, tensors={"i": ("I64", [6], struct.pack("<6q", *values))})
+        with view_case.View(self.store) as view:
+            self.assertEqual(view.ask("show", step="latest")["step"], str(step))
+            self.assertEqual(view.ask("steps")["rows"][0]["step"], str(step))
+            shown = view.ask("tensor", step=str(step), name="i")["get"]
+            self.assertEqual(shown["values"], [values[0], *map(str, values[1:5]), 7])
+            self.assertEqual((shown["min"], shown["max"]), (str(-(2**63)), str(2**63 - 1)))
+
+    def test_sums_of_huge_numbers_are_no_infinity(self):
+        values = [1.5e308, 1.5e308, 1e308]
+        self.save(1, tensors={"d": ("F64", [3], struct.pack("<3d", *values))})
+        with view_case.View(self.store) as view:
+            shown = view.ask("tensor", step=1, name="d")
+            self.assertAlmostEqual(shown["get"]["mean"] / 1e308, 4 / 3)
+            self.assertEqual(shown["look"]["heat"]["cells"], values)
+            self.assertEqual(shown["look"]["norm"], "Infinity")
 
 
 class OtherStoresTest(VerbCase):

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/view/slow_answers.h"
+
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+namespace varve::internal::cli {
+namespace {
+
+// A view asks for up to ten answers at a time.
+constexpr size_t kMaxJobs = 32;
+// How long an answer waits for who asked. A browser wakes a page in the background once a minute.
+constexpr std::chrono::minutes kKept{5};
+
+bool IsReady(const auto& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+HttpResponse Refuse(int status, const char* code, const std::string& why) {
+  const nlohmann::ordered_json error = {{"error", why}, {"code", code}};
+  return {.status = status, .body = error.dump()};
+}
+
+HttpResponse MakeGuarded(const SlowAnswers::Make& make) {
+  try {
+    return make();
+  } catch (const std::exception&) {
+    return Refuse(500, "internal", "an exception, as when memory runs out");
+  }
+}
+
+}  // namespace
+
+HttpResponse SlowAnswers::Start(Make make) {
+  Job job{.started = std::chrono::steady_clock::now()};
+  uint64_t number = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    ForgetOld();
+    if (jobs_.size() >= kMaxJobs) {
+      return Refuse(503, "unavailable", "too many answers are being made: ask again later");
+    }
+    job.made = std::async(std::launch::async, [make = std::move(make)] {
+                 HttpResponse response = MakeGuarded(make);
+                 return Made{std::move(response), std::chrono::steady_clock::now()};
+               }).share();
+    number = ++last_number_;
+    jobs_[number] = job;
+  }
+  return Wait(number, job);
+}
+
+HttpResponse SlowAnswers::Await(uint64_t job) {
+  Job found;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto at = jobs_.find(job);
+    if (at == jobs_.end()) {
+      return Refuse(410, "not found", "nobody makes this answer any more: ask for it again");
+    }
+    found = at->second;
+  }
+  return Wait(job, found);
+}
+
+// Forgets answers that nobody has asked for in time, or all that are ready if there are too many.
+// Call it under the mutex.
+void SlowAnswers::ForgetOld() {
+  const auto now = std::chrono::steady_clock::now();
+  const auto kept = jobs_.size() < kMaxJobs ? kKept : std::chrono::minutes(0);
+  std::erase_if(jobs_, [now, kept](const auto& entry) {
+    const auto& made = entry.second.made;
+    return IsReady(made) && now - made.get().finished >= kept;
+  });
+}
+
+HttpResponse SlowAnswers::Wait(uint64_t number, const Job& job) {
+  if (job.made.wait_for(patience_) == std::future_status::ready) {
+    const std::scoped_lock lock(mutex_);
+    jobs_.erase(number);
+    return job.made.get().response;
+  }
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - job.started;
+  const nlohmann::ordered_json body = {{"job", number}, {"seconds", elapsed.count()}};
+  return {.status = 202, .body = body.dump()};
+}
+
+}  // namespace varve::internal::cli
