@@ -131,13 +131,9 @@ HttpResponse Inspector::AwaitJob(const Query& query) {
   return number.ok() ? answers_.Await(*number) : ToResponse(number.status());
 }
 
-void Inspector::PrepareNewest() {
-  const auto steps = ListBySaving(*opened_.store);
-  if (!steps.ok() || steps->empty()) return;
-  const CheckpointInfo& newest = steps->back();
-  if (newest.num_tensors >= kManyTensors) PrepareSoon(NameOf(ToJson(newest)));
-}
+void Inspector::PrepareNewest() { PrepareSoon(""); }
 
+// Without a step it prepares the newest of all runs.
 void Inspector::PrepareSoon(const std::string& step) {
   const std::scoped_lock lock(prepare_mutex_);
   const bool is_busy =
@@ -150,7 +146,13 @@ void Inspector::PrepareSoon(const std::string& step) {
 }
 
 // Who asks meanwhile waits for what is being made here, and gets its errors.
-Status Inspector::Prepare(const std::string& step) {
+Status Inspector::Prepare(std::string step) {
+  if (step.empty()) {
+    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh());
+    VARVE_ASSIGN_OR_RETURN(const auto steps, ListBySaving(*opened.store));
+    if (steps.empty()) return Status::Ok();
+    step = NameOf(ToJson(steps.back()));
+  }
   VARVE_ASSIGN_OR_RETURN(const auto shown, AnswerApi("api/show", Query({{"step", step}})));
   if (shown["tensors"] < kManyTensors) return Status::Ok();
   const std::string name = NameOf(shown) + " " + shown["created"].get<std::string>();

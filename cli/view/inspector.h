@@ -66,7 +66,7 @@ class Inspector {
   void LookForSnapshot();
   // What people ask next about a step with many tensors is made in the background, and kept.
   void PrepareSoon(const std::string& step);
-  Status Prepare(const std::string& step);
+  Status Prepare(std::string step);
   Status PrepareLarge(const nlohmann::ordered_json& shown);
   HttpResponse AwaitJob(const Query& query);
   Answer AnswerApi(const std::string& path, const Query& query);

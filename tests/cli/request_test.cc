@@ -47,13 +47,13 @@ TEST(RequestTest, APreviewThatLeavesSomethingOutIsDamage) {
 }
 
 TEST(RequestTest, JsonHasTheKeysOfTheContract) {
-  const nlohmann::ordered_json json = ToJson(TwoDropped(AppliedBy::kWriter));
-  EXPECT_EQ(json["dropped"].dump(), R"([{"run":"main","step":1},{"run":"exp","step":2}])");
-  EXPECT_EQ(json["freed_bytes"], 1024);
+  const nlohmann::ordered_json object = ToJson(TwoDropped(AppliedBy::kWriter));
+  EXPECT_EQ(object["dropped"].dump(), R"([{"run":"main","step":1},{"run":"exp","step":2}])");
+  EXPECT_EQ(object["freed_bytes"], 1024);
   for (const char* key : {"pending_bytes", "disk_bytes_before", "disk_bytes_after"}) {
-    EXPECT_TRUE(json[key].is_number_unsigned()) << key;
+    EXPECT_TRUE(object[key].is_number_unsigned()) << key;
   }
-  EXPECT_EQ(json["applied_by"], "writer");
+  EXPECT_EQ(object["applied_by"], "writer");
   EXPECT_EQ(ToJson(SubmitReport{})["applied_by"], "nobody");
   EXPECT_EQ(ToJson(TwoDropped(AppliedBy::kCaller))["applied_by"], "caller");
 }

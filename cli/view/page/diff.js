@@ -4,7 +4,7 @@
 import { ask } from "./api.js";
 import { link } from "./app.js";
 import { barChart } from "./charts.js";
-import { h } from "./dom.js";
+import { h, replace } from "./dom.js";
 import { bytes, count, number, printable, share, stepName } from "./format.js";
 import { empty, field, form, later, newestStep, section, stepLink } from "./parts.js";
 import { facts, pagedTable } from "./table.js";
@@ -28,27 +28,41 @@ export async function showDiff({ get, change }) {
   return [chooser, later(differences(asked, get("layers"), compareAll), "Differences")];
 }
 
+// What the table shows at first.
+const FIRST_ROWS = { sort: "bytes", order: "down", limit: 50 };
+
+// The values of many tensors take long, so all else is shown before.
 async function differences(asked, layersBy, compareAll) {
+  const first = await ask("diff", { ...asked, ...FIRST_ROWS });
+  const content = await parts(asked, first, layersBy, compareAll);
+  if (first.values_of === "all" || 2 * Number(first.changed_bytes) > COMPARED_BYTES) return content;
+  const note = h("p", { class: "warning", role: "note" }, "The values of all tensors are being compared. Norms and new NaN follow.");
+  const place = h("div", { "aria-busy": "true" }, note, content);
+  withAllValues({ ...asked, values: "all" }, layersBy, compareAll).then(
+    (all) => replace(place, all),
+    (error) => replace(note, error.name === "AbortError" ? "" : `The values cannot be compared: ${error.message}`),
+  ).finally(() => place.removeAttribute("aria-busy"));
+  return place;
+}
+
+async function withAllValues(asked, layersBy, compareAll) {
+  return parts(asked, await ask("diff", { ...asked, ...FIRST_ROWS }), layersBy, compareAll);
+}
+
+async function parts(asked, diff, layersBy, compareAll) {
   const { before, after } = asked;
-  const page = { sort: "bytes", order: "down", limit: 50 };
-  let first = await ask("diff", { ...asked, ...page });
-  if (first.values_of !== "all" && 2 * Number(first.changed_bytes) <= COMPARED_BYTES) {
-    asked = { ...asked, values: "all" };
-    first = await ask("diff", { ...asked, ...page });
-  }
   const rows = await pagedTable({
     caption: `Tensors that differ between ${before} and ${after}`,
-    ...page,
-    ask: ({ offset, limit, sort, order }) =>
-      ask("diff", { ...asked, sort, order, offset, limit }),
-    columns: columns(before, after, first.values_of === "all"),
+    ...FIRST_ROWS,
+    ask: ({ offset, limit, sort, order }) => ask("diff", { ...asked, sort, order, offset, limit }),
+    columns: columns(before, after, diff.values_of === "all"),
   });
   return [
-    summary(first, compareAll),
-    await layers(first, layersBy),
+    summary(diff, compareAll),
+    await layers(diff, layersBy),
     section("Tensors", rows),
-    names("Added", first.added, first.num_added),
-    names("Removed", first.removed, first.num_removed),
+    names("Added", diff.added, diff.num_added),
+    names("Removed", diff.removed, diff.num_removed),
   ].flat();
 }
 
@@ -72,7 +86,7 @@ function summary(diff, compareAll) {
       ["added", count(diff.num_added)],
       ["removed", count(diff.num_removed)],
     ]),
-    diff.values_of !== "all" && h("p", { class: "warning", role: "note" },
+    diff.values_of !== "all" && 2 * Number(diff.changed_bytes) > COMPARED_BYTES && h("p", { class: "warning", role: "note" },
       diff.values_of === "rows"
         ? `The changed tensors are too large to compare all values: the page decodes ${bytes(diff.max_bytes)} at most. The table compares those of its rows, and layers have no norm.`
         : `No values are compared, because the page decodes ${bytes(diff.max_bytes)} at most unless it is told to. Ask for fewer names, or for all.`,

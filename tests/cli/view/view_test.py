@@ -347,6 +347,24 @@ class LimitsTest(VerbCase):
             self.assertEqual((len(boxes), boxes[-1]["boxes"]), (1024, 1500 - 1023))
             self.assertEqual(sum(box["tensors"] for box in boxes), 1500)
 
+    def test_the_lists_of_many_tensors(self):
+        """They are read ahead, which finds the same as reading those of one tensor."""
+        rng = view_case.random.Random(8)
+        names = [f"t{i * 7919 % 3000:04}" for i in range(3000)]  # not in the order of names
+        tensors = {name: files.random_tensor(rng, "F32", [2]) for name in names}
+        self.save(1, tensors=tensors)
+        changed = sorted(names[::2])
+        for name in changed:
+            tensors[name] = files.random_tensor(rng, "F32", [2])
+        self.save(2, tensors=tensors)
+        told = self.json("diff", 1, 2)
+        self.assertEqual([row["name"] for row in told["changed"]], changed)
+        self.assertEqual({row["changed_bytes"] for row in told["changed"]}, {8})
+        self.assertEqual(told["unchanged"], sorted(names[1::2]))
+        stored = {row["name"]: row for row in self.json("ls", 2, "--stored")}
+        for name in sorted(names)[::300]:
+            self.assertEqual([stored[name]], self.json("ls", 2, name, "--stored"))
+
     def test_values_of_one_page_alone(self):
         rng = view_case.random.Random(4)
         for step in (1, 2):
