@@ -47,9 +47,10 @@ void Context::AddGlobalOptions(CLI::App* app) {
       ->type_name("FOLDER");
   app->add_option("--cache-bytes", cache_bytes_, "The most that --cache takes, by default 4GiB")
       ->type_name("BYTES");
-  app->add_option("--key-file", key_file_, "The key of a sealed store (docs/security.md)")
-      ->type_name("FILE")
-      ->envname("VARVE_KEY_FILE");
+  key_option_ = app->add_option("--key-file", key_file_,
+                                "The key of a sealed store, for check and for verbs that write")
+                    ->type_name("FILE")
+                    ->envname("VARVE_KEY_FILE");
   app->add_flag("--json", json_, "Print one JSON value on standard output");
   app->add_flag("-q,--quiet", quiet_, "No progress bar, remarks or summaries");
 }
@@ -64,8 +65,10 @@ void Context::OnReadingWithKey(CLI::App* verb, std::function<Outcome(const Store
     if (Outcome outcome = StoreOrUrl(&path); !outcome.ok()) return outcome;
     const Result<std::string> key = ReadKey();
     if (!key.ok()) return key.status();
-    if (key->empty() || LooksLikeUrl(path)) return ReadAnywhere(run);
-    const Result<std::unique_ptr<Store>> store = Store::OpenForReading(path, {.key = *key});
+    if (key->empty()) return ReadAnywhere(run);
+    const Result<std::unique_ptr<Store>> store = LooksLikeUrl(path)
+                                                     ? OpenRemote(path, {.store = {.key = *key}})
+                                                     : Store::OpenForReading(path, {.key = *key});
     return store.ok() ? run(**store) : OpenOutcome(store.status());
   });
 }
@@ -119,7 +122,9 @@ Result<std::unique_ptr<Store>> Context::OpenForWriting(const std::string& path,
 }
 
 Result<std::string> Context::ReadKey() const {
-  return key_file_.empty() ? std::string() : ReadKeyFile(key_file_);
+  if (key_option_ == nullptr || key_option_->count() == 0) return std::string();
+  if (key_file_.empty()) return Status::InvalidArgument("--key-file names no file");
+  return ReadKeyFile(key_file_);
 }
 
 Outcome Context::StorePath(std::string* path) const {

@@ -25,7 +25,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace varve {
 class Store;
@@ -65,7 +66,8 @@ class Context {
   enum class Absent { kError, kMake };
   Result<std::unique_ptr<Store>> OpenForWriting(const std::string& path,
                                                 Absent absent = Absent::kError) const;
-  // Reads the key of --key-file. Empty: none was given.
+  // Reads the key of --key-file. Empty: none was given. kInvalidArgument: a name was given, and it
+  // is empty.
   Result<std::string> ReadKey() const;
 
   // Returns the outcome, with advice on what to do next after damage, and after the disk of the
@@ -99,6 +101,7 @@ class Context {
   std::string cache_folder_;
   std::string cache_bytes_;
   std::string key_file_;
+  const CLI::Option* key_option_ = nullptr;
   bool json_ = false;
   bool quiet_ = false;
   std::function<Outcome()> action_;

@@ -3,6 +3,7 @@
 // Making and opening what lies in a folder: one store, or the root of a group.
 #include "base/guarded.h"
 #include "store/db/store_impl.h"
+#include "store/format/format_file.h"
 #include "store/format/group_file.h"
 #include "store/group/group_store.h"
 #include "store/save/save_session.h"
@@ -17,7 +18,17 @@ namespace fs = std::filesystem;
 
 using Opened = Result<std::unique_ptr<Store>>;
 
+// A group's GROUP beside a store's FORMAT would hide the store.
+Status CheckIsOne(const fs::path& path) {
+  std::error_code ignored;
+  if (!IsGroupRoot(path) || !fs::exists(path / kFormatFileName, ignored)) return Status::Ok();
+  return Status::Corruption(path.string() +
+                            " has FORMAT, of a store, and GROUP, of the root of a group. Move the "
+                            "one away that does not belong there");
+}
+
 Opened OpenToWrite(const fs::path& path, const StoreOptions& options) {
+  VARVE_RETURN_IF_ERROR(CheckIsOne(path));
   if (IsGroupRoot(path)) {
     VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/true));
     return std::unique_ptr<Store>(std::move(group));
@@ -32,6 +43,7 @@ Opened OpenToWrite(const fs::path& path, const StoreOptions& options) {
 }
 
 Opened OpenToRead(const fs::path& path, const StoreOptions& options) {
+  VARVE_RETURN_IF_ERROR(CheckIsOne(path));
   if (IsGroupRoot(path)) {
     VARVE_ASSIGN_OR_RETURN(auto group, GroupStore::OpenPath(path, options, /*for_writing=*/false));
     return std::unique_ptr<Store>(std::move(group));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/commit_file_system.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -16,7 +17,38 @@ using rocksdb::IODebugContext;
 using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
-bool IsManifest(const std::string& name) { return name.find("/MANIFEST-") != std::string::npos; }
+bool IsManifest(const std::string& name) {
+  return IsManifestName(std::filesystem::path(name).filename().string());
+}
+
+// RocksDB's errors of files have no message of their own kind for damage but this one.
+IOStatus ToIoStatus(const Status& status) {
+  if (status.ok()) return IOStatus::OK();
+  return status.code() == StatusCode::kCorruption ? IOStatus::Corruption(status.message())
+                                                  : IOStatus::IOError(status.message());
+}
+
+// A file in memory.
+class ServedFile : public rocksdb::FSSequentialFile {
+ public:
+  explicit ServedFile(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  IOStatus Read(size_t size, const IOOptions&, rocksdb::Slice* result, char* scratch,
+                IODebugContext*) override {
+    const size_t read = bytes_.copy(scratch, size, at_);
+    *result = rocksdb::Slice(scratch, read);
+    at_ += read;
+    return IOStatus::OK();
+  }
+  IOStatus Skip(uint64_t size) override {
+    at_ = std::min<uint64_t>(bytes_.size(), at_ + size);
+    return IOStatus::OK();
+  }
+
+ private:
+  const std::string bytes_;
+  size_t at_ = 0;
+};
 
 class Folder : public rocksdb::FSDirectoryWrapper {
  public:
@@ -106,7 +138,7 @@ IOStatus CommitFileSystem::DeleteFile(const std::string& name, const IOOptions& 
   IOStatus status = FileSystemWrapper::DeleteFile(name, options, debug);
   if (status.ok() && IsManifest(name)) {
     RemoveSpareOfManifest(name);
-    if (sealer_ != nullptr) RemoveSealOfManifest(name);
+    if (guard_ != nullptr) RemoveSealOfManifest(name);
   }
   return status;
 }
@@ -139,13 +171,36 @@ IOStatus CommitFileSystem::NewSequentialFile(const std::string& name,
                                              const rocksdb::FileOptions& options,
                                              std::unique_ptr<rocksdb::FSSequentialFile>* result,
                                              IODebugContext* debug) {
-  const bool is_log = sealer_ != nullptr && name.ends_with(".log");
-  return FileSystemWrapper::NewSequentialFile(is_log ? "/dev/null" : name, options, result, debug);
+  if (guard_ == nullptr) return FileSystemWrapper::NewSequentialFile(name, options, result, debug);
+  {
+    const std::lock_guard lock(served_mutex_);
+    const auto served = served_.find(name);
+    if (served != served_.end() || name.ends_with(".log")) {
+      *result = std::make_unique<ServedFile>(served == served_.end() ? "" : served->second);
+      return IOStatus::OK();
+    }
+  }
+  return FileSystemWrapper::NewSequentialFile(name, options, result, debug);
 }
 
-void CommitFileSystem::RefuseTables(const std::string& why) {
-  const std::lock_guard guard(refusal_mutex_);
-  if (refusal_.empty()) refusal_ = why;
+IOStatus CommitFileSystem::NewRandomAccessFile(const std::string& name,
+                                               const rocksdb::FileOptions& options,
+                                               std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
+                                               IODebugContext* debug) {
+  IOStatus status = FileSystemWrapper::NewRandomAccessFile(name, options, result, debug);
+  if (!status.ok() || guard_ == nullptr || !name.ends_with(".sst")) return status;
+  return ToIoStatus(guard_->Opened(name, result));
+}
+
+void CommitFileSystem::BeginServing(const SealedState& state) {
+  const std::string manifest = state.manifest.filename();
+  const std::lock_guard lock(served_mutex_);
+  served_ = {{db_path_ + "/" + manifest, state.log}, {db_path_ + "/CURRENT", manifest + "\n"}};
+}
+
+void CommitFileSystem::EndServing() {
+  const std::lock_guard lock(served_mutex_);
+  served_.clear();
 }
 
 IOStatus CommitFileSystem::NewDirectory(const std::string& name, const IOOptions& options,
@@ -166,15 +221,15 @@ IOStatus CommitFileSystem::NewWritableFile(const std::string& name,
                                            const rocksdb::FileOptions& options,
                                            std::unique_ptr<rocksdb::FSWritableFile>* result,
                                            IODebugContext* debug) {
-  if (name.ends_with(".sst")) {
-    const std::lock_guard guard(refusal_mutex_);
-    if (!refusal_.empty()) return IOStatus::Corruption(refusal_);
+  if (guard_ != nullptr && name.ends_with(".sst")) {
+    const Status may_write = guard_->CheckMayWrite();
+    if (!may_write.ok()) return ToIoStatus(may_write);
   }
   std::unique_ptr<rocksdb::FSWritableFile> base;
   IOStatus status = FileSystemWrapper::NewWritableFile(name, options, &base, debug);
   if (!status.ok()) return status;
-  if (IsManifest(name) && sealer_ != nullptr) {
-    base = std::make_unique<SealedManifest>(sealer_, name, std::move(base));
+  if (IsManifest(name) && guard_ != nullptr) {
+    base = std::make_unique<SealedManifest>(guard_->sealer(), name, std::move(base));
   }
   if (IsManifest(name)) {
     *result = std::make_unique<Manifest>(this, name, std::move(base));

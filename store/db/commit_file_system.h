@@ -11,8 +11,9 @@
 // and read again.
 //
 // After each sync of the manifest its length is noted (manifest_note.h). In a sealed store, the
-// manifest is sealed before it grows (sealed_manifest.h), logs of RocksDB are empty for who reads
-// them, and no table is written once a compaction was to read one without its tag.
+// manifest is sealed before it grows (sealed_manifest.h), RocksDB opens the very bytes that were
+// verified, logs of RocksDB are empty for who reads them, and tables are compared with their tags
+// (seal_guard.h).
 //
 // The lock of the database is held from its first opening until this object is destroyed. So nobody
 // else can take it while the database is closed and opened again. Thread-safe.
@@ -22,24 +23,26 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "store/db/manifest_note.h"
-#include "store/db/sealer.h"
+#include "store/db/seal_guard.h"
+#include "store/db/sealed_manifest.h"
 
 namespace varve::internal {
 
 class CommitFileSystem : public rocksdb::FileSystemWrapper {
  public:
   // `db_path` is the one folder of the database, which lies in the store.
-  // Without a sealer the store is not sealed.
+  // Without a guard the store is not sealed.
   CommitFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::string db_path,
-                   std::shared_ptr<const Sealer> sealer = nullptr)
+                   std::shared_ptr<SealGuard> guard = nullptr)
       : FileSystemWrapper(base),
         db_path_(std::move(db_path)),
-        sealer_(std::move(sealer)),
+        guard_(std::move(guard)),
         manifest_note_(std::filesystem::path(db_path_).parent_path()) {}
   ~CommitFileSystem() override;
 
@@ -54,6 +57,10 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
                                       std::unique_ptr<rocksdb::FSSequentialFile>* result,
                                       rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus NewRandomAccessFile(const std::string& name,
+                                        const rocksdb::FileOptions& options,
+                                        std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
+                                        rocksdb::IODebugContext* debug) override;
   // For a folder, the sync for new files waits for the manifest.
   rocksdb::IOStatus NewDirectory(const std::string& name, const rocksdb::IOOptions& options,
                                  std::unique_ptr<rocksdb::FSDirectory>* result,
@@ -91,20 +98,22 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
 
   ManifestNote* manifest_note() { return &manifest_note_; }
 
-  // From now on no table is written, because what would be written cannot be trusted.
-  void RefuseTables(const std::string& why);
+  // While RocksDB opens the database, it reads the verified manifest from memory, and a CURRENT
+  // that names it. So nobody can exchange them after they were verified.
+  void BeginServing(const SealedState& state);
+  void EndServing();
 
   void DeferFolderSync() { folder_sync_pending_ = true; }
   rocksdb::IOStatus SyncFolderIfPending();
 
  private:
   const std::string db_path_;
-  const std::shared_ptr<const Sealer> sealer_;
+  const std::shared_ptr<SealGuard> guard_;  // null: the store is not sealed
   ManifestNote manifest_note_;
   std::atomic<bool> folder_sync_pending_{false};
   std::atomic<bool> in_doubt_{false};
-  std::mutex refusal_mutex_;
-  std::string refusal_;  // empty: tables are written. Guarded by refusal_mutex_
+  std::mutex served_mutex_;
+  std::map<std::string, std::string> served_;  // by path. Guarded by served_mutex_
   std::mutex lock_mutex_;
   rocksdb::FileLock* lock_ = nullptr;  // guarded by lock_mutex_
 };

@@ -81,7 +81,7 @@ Database::~Database() { Close(); }
 Result<std::unique_ptr<Database>> Database::Create(const std::filesystem::path& path,
                                                    std::shared_ptr<const Sealer> sealer) {
   std::unique_ptr<Database> database(new Database);
-  database->sealer_ = std::move(sealer);
+  if (sealer != nullptr) database->guard_ = std::make_shared<SealGuard>(std::move(sealer));
   database->Prepare(path, /*for_writing=*/true);
   const rocksdb::Status status = database->Make();
   if (!status.ok()) return FromRocksDb(status, "creating the database in " + path.string());
@@ -121,7 +121,7 @@ rocksdb::Status Database::Make() {
 Result<std::unique_ptr<Database>> Database::OpenForWriting(const std::filesystem::path& path,
                                                            std::shared_ptr<const Sealer> sealer) {
   std::unique_ptr<Database> database(new Database);
-  database->sealer_ = std::move(sealer);
+  if (sealer != nullptr) database->guard_ = std::make_shared<SealGuard>(std::move(sealer));
   VARVE_RETURN_IF_ERROR(Guarded("opening the database in " + path.string(),
                                 [&] { return database->Open(path, /*for_writing=*/true); }));
   return database;
@@ -189,11 +189,18 @@ Status Database::OpenDespite() {
 
 // Takes the lock first, because another writer changes the manifest and its seal.
 Status Database::VerifySeal() {
-  if (sealer_ == nullptr) return Status::Ok();
+  if (guard_ == nullptr) return Status::Ok();
   rocksdb::FileLock* lock = nullptr;
   const std::string name = (DbPath(path_) / "LOCK").string();
-  const bool is_locked = file_system_->LockFile(name, {}, &lock, nullptr).ok();
-  return is_locked ? PrepareSealedState(path_, *sealer_) : Status::Ok();  // RocksDB says why not
+  const rocksdb::Status locked = file_system_->LockFile(name, {}, &lock, nullptr);
+  VARVE_RETURN_IF_ERROR(CheckLock(locked, path_));
+  if (!locked.ok()) return OpenError(locked, path_);
+  VARVE_ASSIGN_OR_RETURN(const SealedState state, PrepareSealedState(path_, *guard_->sealer()));
+  const auto tables = DecodeManifest(state.log);
+  if (!tables.has_value()) return UnknownRecord(state.manifest);
+  guard_->Begin(*tables);
+  file_system_->BeginServing(state);
+  return Status::Ok();
 }
 
 Status Database::OpenWriter() {
@@ -202,6 +209,7 @@ Status Database::OpenWriter() {
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status status =
       rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, &handles, &raw);
+  file_system_->EndServing();
   VARVE_RETURN_IF_ERROR(CheckLock(status, path_));
   if (!status.ok()) return OpenError(status, path_, families_);
   open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
@@ -260,13 +268,13 @@ void Database::Prepare(const std::filesystem::path& path, bool for_writing) {
   family_options_ = MakeFamilyOptions(filter_);
   const auto frames = std::make_shared<FrameFileSystem>(std::make_shared<ManifestFileSystem>());
   if (for_writing) {
-    file_system_ = std::make_shared<CommitFileSystem>(frames, DbPath(path).string(), sealer_);
+    file_system_ = std::make_shared<CommitFileSystem>(frames, DbPath(path).string(), guard_);
     env_ = rocksdb::NewCompositeEnv(file_system_);
     db_options_.listeners.push_back(std::make_shared<FailureListener>(&failed_));
     db_options_.max_bgerror_resume_count = 0;  // Heal does that
-    if (sealer_ != nullptr) {
-      db_options_.file_checksum_gen_factory = sealer_->TagsOfTables();
-      db_options_.listeners.push_back(std::make_shared<SealGuard>(sealer_, file_system_.get()));
+    if (guard_ != nullptr) {
+      db_options_.file_checksum_gen_factory = guard_->sealer()->TagsOfTables();
+      db_options_.listeners.push_back(std::make_shared<SealListener>(guard_));
     }
   } else {
     env_ = rocksdb::NewCompositeEnv(frames);
@@ -537,34 +545,41 @@ rocksdb::Status Database::FinishTable(rocksdb::SstFileWriter* writer,
                                       const std::filesystem::path& path) const {
   rocksdb::ExternalSstFileInfo info;
   rocksdb::Status status = writer->Finish(&info);  // syncs
-  if (sealer_ == nullptr || !status.ok()) return status;
+  if (guard_ == nullptr || !status.ok()) return status;
   const std::lock_guard lock(tags_mutex_);
   tags_.insert_or_assign(path.string(), info.file_checksum);
   return status;
 }
 
 Status Database::CompareTags(std::span<const std::string> names) const {
-  if (sealer_ == nullptr) return Status::Ok();
+  if (guard_ == nullptr) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const Use use, BeginRead());
-  return internal::CompareTags(use.rocksdb(), names, *sealer_);
+  return guard_->Compare(use.rocksdb(), names);
 }
 
 // Without them RocksDB would read each table again, and take what it reads for what was written.
-void Database::AddTags(std::vector<rocksdb::IngestExternalFileArg>* args) {
-  if (sealer_ == nullptr) return;
+Status Database::AddTags(std::vector<rocksdb::IngestExternalFileArg>* args) {
+  if (guard_ == nullptr) return Status::Ok();
   const std::lock_guard lock(tags_mutex_);
   for (rocksdb::IngestExternalFileArg& arg : *args) {
     arg.options.verify_file_checksum = false;
     for (const std::string& path : arg.external_files) {
-      arg.files_checksums.push_back(tags_[path]);
+      const auto tag = tags_.find(path);
+      if (tag == tags_.end()) return Status::FailedPrecondition(path + " has no tag");
+      arg.files_checksums.push_back(tag->second);
       arg.files_checksum_func_names.emplace_back(db_options_.file_checksum_gen_factory->Name());
-      tags_.erase(path);
     }
   }
+  for (const auto& arg : *args) {
+    for (const std::string& path : arg.external_files) tags_.erase(path);
+  }
+  return Status::Ok();
 }
 
 rocksdb::Status Database::Ingest(std::vector<rocksdb::IngestExternalFileArg> args) {
-  AddTags(&args);
+  if (const Status tagged = AddTags(&args); !tagged.ok()) {
+    return rocksdb::Status::InvalidArgument(tagged.message());
+  }
   const std::lock_guard lock(ingest_mutex_);
   const CountsChange change(&ingest_events_);
   return ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);

@@ -31,6 +31,7 @@ namespace varve::internal {
 
 class CommitFileSystem;
 class Sealer;
+class SealGuard;
 
 // Numbers of table files by the name of their family: 12 is 000012.sst.
 using FamilyTables = std::map<std::string, std::set<uint64_t>>;
@@ -242,7 +243,7 @@ class Database {
   Status OpenDespite();
   Status OpenWriter();
   Status VerifySeal();
-  void AddTags(std::vector<rocksdb::IngestExternalFileArg>* args);
+  Status AddTags(std::vector<rocksdb::IngestExternalFileArg>* args);
   Status OpenReader();
   void RemoveUnnamedTables() const;
   void Close() { open_.reset(); }
@@ -289,7 +290,7 @@ class Database {
   bool despite_lost_ = false;   // readers: opened although tables are lost, so it does not catch up
   std::filesystem::path path_;  // path of the store
   Families families_;
-  std::shared_ptr<const Sealer> sealer_;           // for writers of a sealed store only
+  std::shared_ptr<SealGuard> guard_;               // for writers of a sealed store only
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
   std::unique_ptr<rocksdb::Env> env_;              // over file_system_ or a FrameFileSystem
   std::shared_ptr<DeadChunkFilterFactory> filter_;

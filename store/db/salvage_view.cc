@@ -94,6 +94,7 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store, const
       table.is_readable = HasProperties(path);
     } else if (sealer != nullptr) {
       table.what = sealer->CompareTable(path, file.file_checksum).message();
+      table.is_forged = !table.what.empty();
     }
     if (!table.what.empty()) damaged.push_back(std::move(table));
     done += file.size;

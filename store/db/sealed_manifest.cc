@@ -11,7 +11,9 @@
 
 #include "base/coding.h"
 #include "base/util.h"
+#include "store/db/manifest_log.h"
 #include "store/db/manifest_note.h"
+#include "store/db/manifest_tables.h"
 #include "store/format/fixed_file.h"
 
 namespace varve::internal {
@@ -48,7 +50,7 @@ Seal ToSeal(const FixedFile& file) {
   return seal;
 }
 
-Result<std::string> ReadManifest(const fs::path& manifest) {
+Result<std::string> ReadWhole(const fs::path& manifest) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(manifest, error);
   if (error) return ErrnoStatus("look at", manifest, error.value());
@@ -63,13 +65,21 @@ Status Changed(const fs::path& manifest) {
 }
 
 // Its log is not read yet.
-Result<SealedState> FindManifest(const fs::path& store) {
+Result<SealedState> LocateManifest(const fs::path& store) {
   constexpr size_t kMaxBytes = 256;
   const fs::path current = store / "db" / "CURRENT";
   VARVE_ASSIGN_OR_RETURN(std::string name, ReadSmallFile(current, kMaxBytes));
   name.resize(std::min(name.size(), name.find('\n')));
   if (!IsManifestName(name)) return Status::Corruption(current.string() + " names no manifest");
   return SealedState{.manifest = store / "db" / name};
+}
+
+// What lies behind the sealed part was being written when the power failed. Then one of the seals
+// is about it, and no whole change of the store is in it.
+bool IsTorn(std::string_view log, size_t sealed, uint64_t promised) {
+  if (promised < log.size()) return false;
+  const auto end = VisitManifestStates(log, log.size(), [](const ManifestTables&, size_t) {});
+  return end.has_value() && *end <= sealed;
 }
 
 // Returns the longest prefix of `log` that has one of the seals. `synced` bytes of it were synced.
@@ -86,8 +96,7 @@ Result<size_t> FindSealed(std::string_view log, std::vector<Seal> seals, uint64_
     if (::sodium_memcmp(found.data(), seal.tag.data(), found.size()) == 0) sealed = added;
   }
   if (sealed == 0 || sealed < synced) return Changed(manifest);
-  // What lies behind the sealed part was being written, if a seal says that it was to be there.
-  if (sealed < log.size() && seals.back().bytes < log.size()) return Changed(manifest);
+  if (sealed < log.size() && !IsTorn(log, sealed, seals.back().bytes)) return Changed(manifest);
   return sealed;
 }
 
@@ -101,13 +110,16 @@ fs::path SealOfManifest(const fs::path& manifest) {
 
 void RemoveSealOfManifest(const fs::path& manifest) { ::unlink(SealOfManifest(manifest).c_str()); }
 
+// Somebody may have put links there that lead elsewhere.
 void RemoveUnusedSeals(const fs::path& store) {
   std::error_code ignored;
+  if (!fs::is_directory(fs::symlink_status(SealFolder(store), ignored))) return;
   for (fs::directory_iterator it(SealFolder(store), ignored), end; !ignored && it != end;
        it.increment(ignored)) {
+    const fs::path name = it->path().filename();
     std::error_code failed;
-    const bool is_used = fs::exists(store / "db" / it->path().filename(), failed) || failed;
-    if (!is_used) ::unlink(it->path().c_str());
+    const bool is_used = fs::exists(store / "db" / name, failed) || failed;
+    if (IsManifestName(name.string()) && !is_used) ::unlink(it->path().c_str());
   }
 }
 
@@ -128,7 +140,11 @@ Status SealFile::Make() {
   const bool is_first = fs::create_directory(path_.parent_path(), error);
   if (error) return ErrnoStatus("make folder", path_.parent_path(), error.value());
   if (is_first) VARVE_RETURN_IF_ERROR(SyncFolder(path_.parent_path().parent_path()));
-  FileDescriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (fs::is_symlink(fs::symlink_status(path_.parent_path(), error))) {
+    return Status::Corruption(path_.parent_path().string() + " is a link, expected a folder");
+  }
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+  FileDescriptor file(::open(path_.c_str(), kFlags, 0644));
   if (!file.is_open()) return ErrnoStatus("create", path_, errno);
   file_.emplace(std::move(file));
   return Status::Ok();
@@ -209,32 +225,36 @@ std::vector<std::string> FindForeignLogs(const fs::path& store) {
 }
 
 Result<SealedState> ReadUnsealedState(const fs::path& store) {
-  VARVE_ASSIGN_OR_RETURN(SealedState state, FindManifest(store));
-  VARVE_ASSIGN_OR_RETURN(state.log, ReadManifest(state.manifest));
+  VARVE_ASSIGN_OR_RETURN(SealedState state, LocateManifest(store));
+  VARVE_ASSIGN_OR_RETURN(state.log, ReadWhole(state.manifest));
   state.file_bytes = state.log.size();
+  state.log.resize(EndOfLogRecords(state.log, LogChecksums::kCompare));
   return state;
 }
 
 Result<SealedState> ReadSealedState(const fs::path& store, const Sealer& sealer) {
-  VARVE_ASSIGN_OR_RETURN(SealedState state, FindManifest(store));
+  VARVE_ASSIGN_OR_RETURN(SealedState state, LocateManifest(store));
   const fs::path file = SealOfManifest(state.manifest);
   // The seal is read first: it may be about bytes that are still to come.
   const Result<std::vector<Seal>> seals = ReadSeals(file);
   if (seals.status().code() == StatusCode::kNotFound) {
     return Status::Corruption(file.string() +
-                              ", the seal of the store, is missing. If you trust the store, "
-                              "varve seal verifies its table files and seals it again");
+                              ", the seal of the store, is missing. If you know that nobody has "
+                              "changed which steps the store has, varve seal compares its table "
+                              "files with their tags and seals it again");
   }
   if (!seals.ok()) return seals.status();
   if (seals->empty()) return Changed(state.manifest);
-  if (seals->front().key_id != sealer.key_id()) {
+  std::vector<Seal> ours = *seals;
+  std::erase_if(ours, [&](const Seal& seal) { return seal.key_id != sealer.key_id(); });
+  if (ours.empty()) {
     return Status::FailedPrecondition(store.string() + " was sealed with the key " +
                                       KeyIdName(seals->front().key_id) + ", and the given key is " +
                                       KeyIdName(sealer.key_id()));
   }
   const auto note = ReadManifestNote(store);  // before the manifest, which is then as long
   const bool is_noted = note.has_value() && note->manifest == state.manifest.filename();
-  VARVE_ASSIGN_OR_RETURN(state.log, ReadManifest(state.manifest));
+  VARVE_ASSIGN_OR_RETURN(state.log, ReadWhole(state.manifest));
   state.file_bytes = state.log.size();
   VARVE_ASSIGN_OR_RETURN(
       const size_t sealed,
@@ -243,19 +263,25 @@ Result<SealedState> ReadSealedState(const fs::path& store, const Sealer& sealer)
   return state;
 }
 
-Status PrepareSealedState(const fs::path& store, const Sealer& sealer) {
-  VARVE_ASSIGN_OR_RETURN(const SealedState state, ReadSealedState(store, sealer));
+Result<SealedState> PrepareSealedState(const fs::path& store, const Sealer& sealer) {
+  VARVE_ASSIGN_OR_RETURN(SealedState state, ReadSealedState(store, sealer));
   const std::vector<std::string> logs = FindForeignLogs(store);
   if (!logs.empty()) return Status::Corruption(logs.front());
   RemoveUnusedSeals(store);
-  if (state.log.size() == state.file_bytes) return Status::Ok();
+  if (state.log.size() == state.file_bytes) return state;
   const FileDescriptor file(::open(state.manifest.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file.is_open()) return ErrnoStatus("open", state.manifest, errno);
   if (::ftruncate(file.get(), static_cast<off_t>(state.log.size())) != 0 ||
       ::fdatasync(file.get()) != 0) {
     return ErrnoStatus("cut", state.manifest, errno);
   }
-  return Status::Ok();
+  return state;
+}
+
+Status UnknownRecord(const fs::path& manifest) {
+  return Status::Corruption(manifest.string() +
+                            " has a record that this varve does not understand, so its table files "
+                            "are unknown; use the varve that wrote it");
 }
 
 Status SealManifest(const SealedState& state, const Sealer& sealer) {

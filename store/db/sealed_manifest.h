@@ -32,7 +32,7 @@ std::filesystem::path SealFolder(const std::filesystem::path& store);
 // `manifest` lies in db/ of a store.
 std::filesystem::path SealOfManifest(const std::filesystem::path& manifest);
 void RemoveSealOfManifest(const std::filesystem::path& manifest);
-// Removes the seals of manifests that are gone.
+// Removes the seals of manifests that are gone. It follows no links.
 void RemoveUnusedSeals(const std::filesystem::path& store);
 
 struct Seal {
@@ -100,11 +100,13 @@ struct SealedState {
 Result<SealedState> ReadSealedState(const std::filesystem::path& store, const Sealer& sealer);
 // The same for the only writer. It cuts off what a power cut has left behind the sealed part, and
 // removes the seals of manifests that are gone.
-Status PrepareSealedState(const std::filesystem::path& store, const Sealer& sealer);
+Result<SealedState> PrepareSealedState(const std::filesystem::path& store, const Sealer& sealer);
+// The error of a manifest that VisitManifestStates does not understand.
+Status UnknownRecord(const std::filesystem::path& manifest);
 // Logs of RocksDB that are not empty. Varve writes none, and RocksDB would show readers what
 // somebody else has written to one. Each text names a log, and says so.
 std::vector<std::string> FindForeignLogs(const std::filesystem::path& store);
-// The manifest of a store as it is, whatever its seal says.
+// The whole records of a store's manifest, whatever its seal says.
 Result<SealedState> ReadUnsealedState(const std::filesystem::path& store);
 // Makes the seal of a state. The caller holds the lock of the store, and trusts the state.
 Status SealManifest(const SealedState& state, const Sealer& sealer);

@@ -138,22 +138,32 @@ std::shared_ptr<rocksdb::FileChecksumGenFactory> Sealer::TagsOfTables() const {
 }
 
 Status Sealer::CompareTable(const std::filesystem::path& file, std::string_view tag) const {
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) return ErrnoStatus("open", file, errno);
+  return CompareTable(file, tag, [&](uint64_t offset, std::span<char> out) -> Result<size_t> {
+    while (true) {
+      const ssize_t size = ::pread(fd.get(), out.data(), out.size(), static_cast<off_t>(offset));
+      if (size >= 0) return static_cast<size_t>(size);
+      if (errno != EINTR) return ErrnoStatus("read", file, errno);
+    }
+  });
+}
+
+Status Sealer::CompareTable(const std::filesystem::path& file, std::string_view tag,
+                            const ReadAt& read) const {
   if (tag.size() != kNonceBytes + crypto_onetimeauth_BYTES) {
     return Status::Corruption("table file " + file.string() +
                               " has no tag: it was not written with the store's key");
   }
-  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) return ErrnoStatus("open", file, errno);
   const StopFlag stop;
   TableTag found(table_key_, std::string(tag.substr(0, kNonceBytes)));
   std::vector<char> block(kReadBytes);
-  while (true) {
+  for (uint64_t offset = 0;;) {
     VARVE_RETURN_IF_ERROR(stop.Check());
-    const ssize_t size = ::read(fd.get(), block.data(), block.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return ErrnoStatus("read", file, errno);
+    VARVE_ASSIGN_OR_RETURN(const size_t size, read(offset, block));
     if (size == 0) break;
-    found.Update(block.data(), static_cast<size_t>(size));
+    found.Update(block.data(), size);
+    offset += size;
   }
   found.Finalize();
   const std::string actual = found.GetChecksum();

@@ -20,7 +20,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -61,6 +63,10 @@ class Sealer {
   std::shared_ptr<rocksdb::FileChecksumGenFactory> TagsOfTables() const;
   // Reads a table file whole. kCorruption: the file has another tag. kNotFound: it is missing.
   Status CompareTable(const std::filesystem::path& file, std::string_view tag) const;
+  // The same through `read`, which returns how many bytes it has put into `out`. 0 = the file ends.
+  using ReadAt = std::function<Result<size_t>(uint64_t offset, std::span<char> out)>;
+  Status CompareTable(const std::filesystem::path& file, std::string_view tag,
+                      const ReadAt& read) const;
 
  private:
   explicit Sealer(const FormatFile& format) : format_(format) {}

@@ -135,6 +135,10 @@ Result<CheckReport> GroupStore::Check(const CheckOptions& options) const {
   const Status status = GroupChecker(this, options, &report).Run();
   if (status.code() == StatusCode::kCorruption) report.errors.push_back(status.message());
   if (!status.ok() && status.code() != StatusCode::kCorruption) return status;
+  if (!GroupStore::options().key.empty() && report.num_sealed_files == 0) {
+    report.errors.push_back(place().root.string() +
+                            ": a key was given, and no member could be compared with a seal");
+  }
   return report;
 }
 

@@ -36,6 +36,7 @@
 #include "base/util.h"
 #include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
+#include "store/db/manifest_tables.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/table_files.h"
 #include "store/format/group_file.h"
@@ -86,6 +87,18 @@ Status Missing(const fs::path& file) {
   return Status::Corruption(file.string() +
                             " is missing, without which no file of the database "
                             "can be found, and no copy was made");
+}
+
+// Cuts off what a power cut has left behind the last whole change. Returns the size that is left.
+Result<uint64_t> CutTornEnd(const fs::path& manifest) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(manifest, error);
+  if (error) return ErrnoStatus("look at", manifest, error.value());
+  VARVE_ASSIGN_OR_RETURN(const std::string log, ReadSmallFile(manifest, bytes));
+  const auto end = VisitManifestStates(log, bytes, [](const ManifestTables&, size_t) {});
+  if (!end.has_value() || *end == bytes) return bytes;
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(manifest, log.substr(0, *end)));
+  return *end;
 }
 
 class Backup {
@@ -345,9 +358,7 @@ Status Backup::CopySealedManifest(const std::string& name, const FileDescriptor&
   for (int attempt = 1; attempt <= kMaxAttempts; ++attempt) {
     if (::lseek(source.get(), 0, SEEK_SET) != 0) return ErrnoStatus("seek in", from_ / name, errno);
     VARVE_RETURN_IF_ERROR(CopyManifest(source));
-    std::error_code error;
-    const uint64_t bytes = fs::file_size(to_ / manifest_, error);
-    if (error) return ErrnoStatus("look at", to_ / manifest_, error.value());
+    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, CutTornEnd(to_ / manifest_));
     const auto seals = ReadSeals(SealOfManifest(from_ / name));
     for (const Seal& seal : seals.ok() ? *seals : std::vector<Seal>()) {
       if (seal.bytes == bytes) return copy.Write(seal);

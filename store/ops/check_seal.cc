@@ -43,9 +43,7 @@ class TagChecker {
   Result<bool> Check(std::string_view log, const fs::path& manifest) {
     const auto state = DecodeManifest(log);
     if (!state.has_value()) {
-      return Status::Corruption(manifest.string() +
-                                " has a record that this varve does not understand, so its table "
-                                "files are unknown; use the varve that wrote it");
+      return UnknownRecord(manifest);
     }
     missing_.clear();
     facts_.num_files = 0;

@@ -186,7 +186,7 @@ void DatabaseCopy::RemoveLeftovers(const std::set<std::string>& tables,
       fs::remove(entry.path(), ignored);
     }
   }
-  RemoveUnusedSeals(destination_);
+  if (format_.is_sealed()) RemoveUnusedSeals(destination_);
 }
 
 }  // namespace varve::internal

@@ -162,7 +162,7 @@ Status Repair::Work() {
   VARVE_ASSIGN_OR_RETURN(SalvageSource backup, OpenBackup());
   std::map<RunId, std::string> hints;
   for (const DamagedTable& table : damaged_) {
-    if (table.family == kFamilyNames[static_cast<int>(Family::kMeta)]) {
+    if (table.family == kFamilyNames[static_cast<int>(Family::kMeta)] && !table.is_forged) {
       AddNameHints(DbPath(source_) / table.file, &hints);
     }
   }
@@ -207,7 +207,16 @@ Status Repair::FindDamage() {
   if (sealer_ != nullptr && manifest.damage.empty()) {
     const Status sealed = ReadSealedState(path_, *sealer_).status();
     if (sealed.code() == StatusCode::kFailedPrecondition) return sealed;
-    if (!sealed.ok()) report_.damage.push_back(sealed.message());
+    if (!sealed.ok()) {
+      report_.damage.push_back(sealed.message());
+      VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
+    }
+  }
+  if (sealer_ != nullptr && !report_.damage.empty()) {
+    report_.warnings.push_back(
+        "no seal says which steps the store had: somebody without the key may have taken steps, "
+        "drops and tags out. Compare the steps that are kept with those that the trainer reported "
+        "as saved");
   }
   VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, sealer_.get(), options_.progress));
   for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);

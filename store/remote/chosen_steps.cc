@@ -37,7 +37,10 @@ Status ChosenSteps::Link(const fs::path& store) {
   if (error) return ErrnoStatus("make links in", db, error.value());
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(db / state_.manifest_name, state_.manifest));
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(db / "CURRENT", state_.manifest_name + "\n"));
-  return WriteFormatFile(path(), state_.format);
+  // The new tables of the drop get no tags, so what is pushed is not sealed.
+  FormatFile format = state_.format;
+  format.read_compatible &= ~kSealedFeature;
+  return WriteFormatFile(path(), format);
 }
 
 Status ChosenSteps::DropOthers(std::span<const std::string> steps) const {

@@ -24,12 +24,14 @@
 #include "base/util.h"
 #include "objects/url.h"
 #include "store/db/database_lock.h"
+#include "store/db/sealed_manifest.h"
+#include "store/db/store_impl.h"
 #include "store/db/table_files.h"
+#include "store/ops/check_seal.h"
 #include "store/ops/database_copy.h"
 #include "store/remote/remote_log.h"
 #include "store/remote/table_fetcher.h"
 #include "varve/remote.h"
-#include "varve/seal.h"
 
 namespace varve {
 using namespace internal;
@@ -78,6 +80,7 @@ class PullRun {
   Status RefuseOthers(const std::string& name) const;
   Status FetchMissing();
   Status WriteManifest();
+  Status Seal() const;
   void NoteFetched(uint64_t bytes);
 
   const std::unique_ptr<Objects> objects_;
@@ -87,8 +90,9 @@ class PullRun {
   RemoteSnapshot snapshot_;
   SnapshotBody body_;
   std::vector<const BodyTable*> missing_;
-  std::set<std::string> names_;  // of all tables
-  std::string manifest_;         // its name here
+  std::set<std::string> names_;           // of all tables
+  std::string manifest_;                  // its name here
+  std::shared_ptr<const Sealer> sealer_;  // null: no key was given
   PullReport report_;
   std::mutex mutex_;
   uint64_t done_bytes_ = 0;  // guarded by mutex_
@@ -115,6 +119,7 @@ Result<PullReport> PullRun::Run() {
         copy_.CheckStaged(options_.read_data,
                           objects_->url() + ": snapshot " + std::to_string(report_.snapshot)));
     report_.num_steps = check.num_steps;
+    VARVE_RETURN_IF_ERROR(Seal());
     VARVE_RETURN_IF_ERROR(copy_.Publish(manifest_));
     copy_.RemoveLeftovers(names_, manifest_);
   }
@@ -126,6 +131,9 @@ Status PullRun::Choose() {
   VARVE_ASSIGN_OR_RETURN(const RemoteState remote, log_.ReadNewest());
   VARVE_ASSIGN_OR_RETURN(snapshot_, log_.ChooseSnapshot(remote, options_.snapshot));
   VARVE_ASSIGN_OR_RETURN(body_, log_.ReadBody(snapshot_));
+  VARVE_ASSIGN_OR_RETURN(sealer_,
+                         StoreImpl::MakeSealer(objects_->url(), {.key = options_.key}, body_.format,
+                                               /*for_writing=*/false));
   report_.snapshot = snapshot_.number;
   report_.total_files = body_.tables.size();
   for (const BodyTable& table : body_.tables) {
@@ -183,6 +191,19 @@ Status PullRun::FetchMissing() {
   return fetched.ok() ? fetched : log_.WhyUnreadable(snapshot_, fetched);
 }
 
+// Compares the new state with its tags, and seals it. The earlier state stays until it is
+// published.
+Status PullRun::Seal() const {
+  if (sealer_ == nullptr) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(SealFacts facts, VerifyTags(copy_.staging(), *sealer_));
+  if (!facts.errors.empty()) {
+    return Status::Corruption(objects_->url() + ": snapshot " + std::to_string(report_.snapshot) +
+                              ": " + facts.errors.front());
+  }
+  facts.state.manifest = copy_.db() / manifest_;
+  return SealManifest(facts.state, *sealer_);
+}
+
 Status PullRun::WriteManifest() {
   manifest_ = copy_.NewManifestName(body_.manifest_name);
   return WriteFileAtomically(copy_.db() / manifest_, body_.manifest);
@@ -194,10 +215,7 @@ Result<PullReport> Pull(std::string_view url, const fs::path& destination,
                         const PullOptions& options) {
   return Guarded("pulling", [&]() -> Result<PullReport> {
     VARVE_ASSIGN_OR_RETURN(auto objects, OpenObjects(url));
-    auto report = PullRun(std::move(objects), destination, options).Run();
-    if (!report.ok() || options.key.empty() || options.dry_run) return report;
-    VARVE_RETURN_IF_ERROR(SealStore(destination, options.key).status());
-    return report;
+    return PullRun(std::move(objects), destination, options).Run();
   });
 }
 

@@ -12,6 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "store/db/manifest_log.h"
 #include "store/db/sealed_manifest.h"
 #include "store/format/format_file.h"
 #include "tests/store/internals.h"
@@ -157,6 +158,71 @@ TEST_F(SealTest, AForgedCommitIsFound) {
   expect_damage_ = true;
 }
 
+// Somebody appends a whole change, and says in the other slot that it was being written. The tag of
+// that slot cannot be right, and nobody can compare it with a manifest that is not there yet.
+TEST_F(SealTest, AForgedChangeBehindTheSealIsFound) {
+  SaveSteps(2);
+  store_.reset();
+  fs::remove(path() / "SYNCED");
+  const auto seals = ReadSeals(SealOfManifest(Manifest())).value();
+  std::string log = Slurp(Manifest());
+  AppendLogRecord("\x03\x7f", &log);  // a number of RocksDB's, which changes nothing
+  std::ofstream(Manifest(), std::ios::binary) << log;
+  SealFile forged(SealOfManifest(Manifest()));
+  VARVE_ASSERT_OK(forged.Write(std::ranges::max(seals, {}, &Seal::bytes)));
+  Seal other = seals[0];
+  other.bytes = log.size() + 1000;
+  VARVE_ASSERT_OK(forged.Write(other));
+  EXPECT_THAT(CheckOf(path()).errors, ::testing::Contains(::testing::HasSubstr("its seal")));
+  EXPECT_THAT(Store::Open(path(), {.key = kKey}), FailsWith(StatusCode::kCorruption, "its seal"));
+  expect_damage_ = true;
+}
+
+// A writer would copy what it reads there into tables with new tags.
+TEST_F(SealTest, AWriterOpensNoForgedTableOfRecords) {
+  SaveSteps(3);
+  for (const Family family : {Family::kMeta, Family::kSteps, Family::kTensors}) {
+    const fs::path table = TablesOf(family).front();
+    store_.reset();
+    FlipBit(table, 17);  // RocksDB reads no data as it opens a table
+    EXPECT_THAT(Store::Open(path(), {.key = kKey}),
+                FailsWith(StatusCode::kCorruption, "does not have its tag"));
+    FlipBit(table, 17);
+    Reopen({.key = kKey});
+  }
+}
+
+TEST_F(SealTest, ASecondWriterIsLockedOut) {
+  SaveSteps(1);
+  EXPECT_THAT(Store::Open(path(), {.key = kKey}), FailsWith(StatusCode::kLocked, ""));
+}
+
+TEST_F(SealTest, LinksAreNotFollowed) {
+  SaveSteps(1);
+  const fs::path copy = folder_.path() / "copy", other = folder_.path() / "other";
+  VARVE_ASSERT_OK(BackUp(path(), copy).status());
+  fs::create_directory(other);
+  for (const char* name : {"mine", "MANIFEST-000001"}) std::ofstream(other / name) << "text";
+  fs::remove_all(copy / "seal");
+  fs::create_directory_symlink(other, copy / "seal");
+  SaveSteps(0);
+  VARVE_ASSERT_OK(Save(2, {RandomTensor("w", DType::kU8, {30000}, 2)}).status());
+  EXPECT_THAT(BackUp(path(), copy), FailsWith(StatusCode::kCorruption, "is a link"));
+  EXPECT_TRUE(fs::exists(other / "mine"));
+  EXPECT_TRUE(fs::exists(other / "MANIFEST-000001"));
+}
+
+TEST_F(SealTest, AGroupFileDoesNotHideTheStore) {
+  SaveSteps(1);
+  const fs::path root = folder_.path() / "root";
+  VARVE_ASSERT_OK(Group::StartEpoch(root, 1).status());
+  fs::copy(root / "GROUP", path() / "GROUP");
+  EXPECT_THAT(CheckOf(path()).errors, ::testing::Contains(::testing::HasSubstr("has FORMAT")));
+  fs::remove(path() / "GROUP");
+  const CheckReport empty = CheckOf(root);
+  EXPECT_THAT(empty.errors, ::testing::Contains(::testing::HasSubstr("no member could be")));
+}
+
 TEST_F(SealTest, AnyByteOfTheManifestCounts) {
   SaveSteps(2);
   store_.reset();
@@ -278,6 +344,17 @@ TEST_F(SealTest, ARepairKeepsNothingOfAForgedTable) {
   VARVE_ASSERT_OK(report.status());
   EXPECT_EQ(report->lost.size(), 1u);
   EXPECT_EQ(report->kept.size(), 2u);
+  ExpectSealed(path());
+}
+
+TEST_F(SealTest, ARepairWithoutASealSaysThatStepsMayBeMissing) {
+  SaveSteps(3);
+  store_.reset();
+  fs::remove_all(path() / "seal");
+  const auto report = RepairStore(path(), {.key = kKey});
+  VARVE_ASSERT_OK(report.status());
+  EXPECT_EQ(report->kept.size(), 3u);
+  EXPECT_THAT(report->warnings, ::testing::Contains(::testing::HasSubstr("no seal says")));
   ExpectSealed(path());
 }
 

@@ -110,6 +110,13 @@ TEST_F(RemoteTest, APulledCopyOfASealedStoreIsSealedWithTheKey) {
               FailsWith(StatusCode::kCorruption, "seal of the store, is missing"));
   EXPECT_THAT(OpenRemote(url(), {.store = {.key = key}}),
               FailsWith(StatusCode::kInvalidArgument, "have no seal"));
+  VARVE_ASSERT_OK(Save(2, State(2)).status());
+  const std::string chosen = "2";
+  VARVE_ASSERT_OK(Push(path(), url() + "-chosen", {.steps = {chosen}}).status());
+  EXPECT_THAT(Pull(url() + "-chosen", copy("chosen"), {.key = key}),
+              FailsWith(StatusCode::kFailedPrecondition, "is not sealed"));
+  VARVE_ASSERT_OK(Pull(url() + "-chosen", copy("chosen")).status());
+  ExpectStoreHolds(copy("chosen"), {2});
 }
 
 TEST_F(RemoteTest, WhatCannotBePulledOrPushedIsSaid) {
