@@ -50,7 +50,7 @@ Seal ToSeal(const FixedFile& file) {
   return seal;
 }
 
-Result<std::string> ReadWhole(const fs::path& manifest) {
+Result<std::string> ReadManifestBytes(const fs::path& manifest) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(manifest, error);
   if (error) return ErrnoStatus("look at", manifest, error.value());
@@ -226,7 +226,7 @@ std::vector<std::string> FindForeignLogs(const fs::path& store) {
 
 Result<SealedState> ReadUnsealedState(const fs::path& store) {
   VARVE_ASSIGN_OR_RETURN(SealedState state, LocateManifest(store));
-  VARVE_ASSIGN_OR_RETURN(state.log, ReadWhole(state.manifest));
+  VARVE_ASSIGN_OR_RETURN(state.log, ReadManifestBytes(state.manifest));
   state.file_bytes = state.log.size();
   state.log.resize(EndOfLogRecords(state.log, LogChecksums::kCompare));
   return state;
@@ -254,7 +254,7 @@ Result<SealedState> ReadSealedState(const fs::path& store, const Sealer& sealer)
   }
   const auto note = ReadManifestNote(store);  // before the manifest, which is then as long
   const bool is_noted = note.has_value() && note->manifest == state.manifest.filename();
-  VARVE_ASSIGN_OR_RETURN(state.log, ReadWhole(state.manifest));
+  VARVE_ASSIGN_OR_RETURN(state.log, ReadManifestBytes(state.manifest));
   state.file_bytes = state.log.size();
   VARVE_ASSIGN_OR_RETURN(
       const size_t sealed,
