@@ -53,7 +53,7 @@ Status WriteFileAtomically(const std::filesystem::path& path, std::string_view c
   temporary += ".tmp";
   {
     const FileDescriptor fd(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!fd.is_open()) return ErrnoStatus("create", temporary, errno);
     VARVE_RETURN_IF_ERROR(WriteAll(fd.get(), AsBytes(contents), temporary));
     if (::fdatasync(fd.get()) != 0) return ErrnoStatus("sync", temporary, errno);

@@ -187,6 +187,8 @@ IOStatus CommitFileSystem::NewRandomAccessFile(const std::string& name,
                                                const rocksdb::FileOptions& options,
                                                std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
                                                IODebugContext* debug) {
+  // RocksDB takes NUMBER.ldb if there is no NUMBER.sst. Varve has written no such file.
+  if (guard_ != nullptr && name.ends_with(".ldb")) return IOStatus::PathNotFound(name);
   IOStatus status = FileSystemWrapper::NewRandomAccessFile(name, options, result, debug);
   if (!status.ok() || guard_ == nullptr || !name.ends_with(".sst")) return status;
   return ToIoStatus(guard_->Opened(name, result));

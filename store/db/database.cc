@@ -204,12 +204,15 @@ Status Database::VerifySeal() {
 }
 
 Status Database::OpenWriter() {
+  struct Serving {
+    ~Serving() { files->EndServing(); }
+    CommitFileSystem* files;
+  } const serving{file_system_.get()};
   VARVE_RETURN_IF_ERROR(VerifySeal());
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status status =
       rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, &handles, &raw);
-  file_system_->EndServing();
   VARVE_RETURN_IF_ERROR(CheckLock(status, path_));
   if (!status.ok()) return OpenError(status, path_, families_);
   open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
@@ -274,7 +277,7 @@ void Database::Prepare(const std::filesystem::path& path, bool for_writing) {
     db_options_.max_bgerror_resume_count = 0;  // Heal does that
     if (guard_ != nullptr) {
       db_options_.file_checksum_gen_factory = guard_->sealer()->TagsOfTables();
-      db_options_.listeners.push_back(std::make_shared<SealListener>(guard_));
+      db_options_.listeners.push_back(std::make_shared<SealListener>(guard_, &failed_));
     }
   } else {
     env_ = rocksdb::NewCompositeEnv(frames);

@@ -45,16 +45,16 @@ uint32_t ReadLittleEndian(std::string_view bytes) {
   return value;
 }
 
-// Calls `visit(type, part)` for each physical record, and returns where the last whole logical
-// record ends.
+// `log` starts at `offset` of the whole log. Calls `visit(type, part)` for each physical record,
+// and returns where the last whole logical record ends.
 template <typename Visit>
-size_t WalkLog(std::string_view log, LogChecksums checksums, const Visit& visit) {
+size_t WalkLog(std::string_view log, size_t offset, LogChecksums checksums, const Visit& visit) {
   size_t end = 0;
   for (size_t at = 0;;) {
-    const size_t left_in_block = kBlockBytes - at % kBlockBytes;
+    const size_t left_in_block = kBlockBytes - (offset + at) % kBlockBytes;
     if (left_in_block < kHeaderBytes) at += left_in_block;
     const size_t room =
-        std::min(kBlockBytes - at % kBlockBytes, log.size() - std::min(at, log.size()));
+        std::min(kBlockBytes - (offset + at) % kBlockBytes, log.size() - std::min(at, log.size()));
     if (room < kHeaderBytes) return end;
     const size_t length = ReadLittleEndian(log.substr(at + 4, 2));
     const auto type = static_cast<uint8_t>(log[at + 6]);
@@ -72,14 +72,14 @@ size_t WalkLog(std::string_view log, LogChecksums checksums, const Visit& visit)
 }  // namespace
 
 size_t EndOfLogRecords(std::string_view log, LogChecksums checksums) {
-  return WalkLog(log, checksums, [](RecordType, std::string_view) {});
+  return WalkLog(log, 0, checksums, [](RecordType, std::string_view) {});
 }
 
-std::optional<LogRecords> ReadLogRecords(std::string_view log) {
+std::optional<LogRecords> ReadLogRecords(std::string_view log, size_t offset) {
   LogRecords found;
   std::optional<std::string> begun;
   bool is_sound = true;
-  WalkLog(log, LogChecksums::kCompare, [&](RecordType type, std::string_view part) {
+  WalkLog(log, offset, LogChecksums::kCompare, [&](RecordType type, std::string_view part) {
     const bool is_start = type == kFull || type == kFirst;
     is_sound = is_sound && is_start != begun.has_value();
     if (!is_sound) return;

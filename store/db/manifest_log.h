@@ -31,7 +31,9 @@ struct LogRecords {
   // Where the last one ends.
   size_t end() const { return ends.empty() ? 0 : ends.back(); }
 };
-std::optional<LogRecords> ReadLogRecords(std::string_view log);
+//
+// `log` may be a part of a log that starts with a whole record, `offset` bytes behind its start.
+std::optional<LogRecords> ReadLogRecords(std::string_view log, size_t offset = 0);
 // Returns the logical records of a log. nullopt: it does not end with a whole one, or one of its
 // checksums is wrong.
 std::optional<std::vector<std::string>> SplitLog(std::string_view log);

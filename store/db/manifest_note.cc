@@ -104,7 +104,10 @@ void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
   // Without FORMAT the store is still being made. A note would say that it was used.
   std::error_code ignored;
   if (fd_ < 0 && !fs::exists(path_.parent_path() / kFormatFileName, ignored)) return;
-  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ < 0) {
+    if (fs::is_symlink(fs::symlink_status(path_, ignored))) ::unlink(path_.c_str());
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+  }
   if (fd_ >= 0 && ::pwrite(fd_, note.data(), note.size(), 0) == static_cast<ssize_t>(note.size())) {
     const bool is_synced = *number == synced_number_;
     if (!is_synced && ::fdatasync(fd_) == 0 && SyncFolder(path_.parent_path()).ok()) {

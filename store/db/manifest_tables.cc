@@ -229,6 +229,17 @@ std::optional<size_t> VisitManifestStates(std::string_view log, size_t from,
   return end;
 }
 
+std::vector<size_t> EndsOfChanges(std::string_view part, size_t offset) {
+  std::vector<size_t> ends;
+  const auto read = ReadLogRecords(part, offset);
+  for (size_t i = 0; read.has_value() && i < read->records.size(); ++i) {
+    const std::optional<Edit> edit = DecodeEdit(read->records[i]);
+    if (!edit.has_value()) return {};
+    if (edit->records_to_come.value_or(0) == 0) ends.push_back(read->ends[i]);
+  }
+  return ends;
+}
+
 std::optional<ManifestTables> DecodeManifest(std::string_view log) {
   ManifestTables last;
   const auto end = VisitManifestStates(log, log.size(),

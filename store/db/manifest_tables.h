@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace varve::internal {
 
@@ -48,6 +49,10 @@ std::string TableFileName(uint64_t number);
 using VisitState = std::function<void(const ManifestTables& state, size_t end)>;
 std::optional<size_t> VisitManifestStates(std::string_view log, size_t from,
                                           const VisitState& visit);
+// Returns where the changes end that are whole in a part of a manifest. The part starts with a
+// whole change, `offset` bytes behind the start of the manifest. Empty: it has none, or a record
+// that this does not understand.
+std::vector<size_t> EndsOfChanges(std::string_view part, size_t offset);
 // Returns the last state. nullopt: ask RocksDB. The manifest has an end or a record that this does
 // not understand.
 std::optional<ManifestTables> DecodeManifest(std::string_view log);

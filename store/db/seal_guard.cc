@@ -104,7 +104,10 @@ Status SealGuard::CheckMayWrite() const {
 void SealListener::OnCompactionBegin(rocksdb::DB* db, const rocksdb::CompactionJobInfo& job) {
   const Status status = Guarded("verifying the inputs of a compaction",
                                 [&] { return guard_->Compare(db, job.input_files); });
-  if (!status.ok()) guard_->Refuse(status);
+  if (status.ok()) return;
+  guard_->Refuse(status);
+  if (status.code() != StatusCode::kCorruption)
+    *failed_ = true;  // Heal lets tables be written again
 }
 
 }  // namespace varve::internal

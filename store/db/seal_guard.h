@@ -12,6 +12,7 @@
 #include <rocksdb/file_system.h>
 #include <rocksdb/listener.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -57,12 +58,15 @@ class SealGuard {
 // RocksDB does not announce CompactFiles.
 class SealListener : public rocksdb::EventListener {
  public:
-  explicit SealListener(std::shared_ptr<SealGuard> guard) : guard_(std::move(guard)) {}
+  // `failed` is set after an error that may pass. It must outlive the database.
+  SealListener(std::shared_ptr<SealGuard> guard, std::atomic<bool>* failed)
+      : guard_(std::move(guard)), failed_(failed) {}
 
   void OnCompactionBegin(rocksdb::DB* db, const rocksdb::CompactionJobInfo& job) override;
 
  private:
   const std::shared_ptr<SealGuard> guard_;
+  std::atomic<bool>* const failed_;
 };
 
 }  // namespace varve::internal

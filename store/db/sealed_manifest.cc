@@ -108,7 +108,11 @@ fs::path SealOfManifest(const fs::path& manifest) {
   return SealFolder(manifest.parent_path().parent_path()) / manifest.filename();
 }
 
-void RemoveSealOfManifest(const fs::path& manifest) { ::unlink(SealOfManifest(manifest).c_str()); }
+void RemoveSealOfManifest(const fs::path& manifest) {
+  const fs::path seal = SealOfManifest(manifest);
+  std::error_code ignored;
+  if (fs::is_directory(fs::symlink_status(seal.parent_path(), ignored))) ::unlink(seal.c_str());
+}
 
 // Somebody may have put links there that lead elsewhere.
 void RemoveUnusedSeals(const fs::path& store) {
@@ -196,17 +200,47 @@ uint64_t SealedManifest::GetFileSize(const IOOptions&, IODebugContext*) {
   return bytes_ + held_.size();
 }
 
+// RocksDB may sync several changes together. A power cut may leave the first of them alone, which
+// then needs a seal. A manifest that CURRENT does not name yet is passed on in one piece.
 IOStatus SealedManifest::PassOn(const IOOptions& options, IODebugContext* debug) {
-  if (held_.empty()) return IOStatus::OK();
-  tag_.Add(held_);
-  const uint64_t bytes = bytes_ + held_.size();
-  const Status sealed = seal_.Write({sealer_->key_id(), bytes, tag_.Get()});
+  const std::string held = std::exchange(held_, {});
+  std::vector<size_t> ends;
+  if (bytes_ > 0) ends = EndsOfChanges(held, bytes_);
+  if (ends.empty() || ends.back() != held.size()) ends = {held.size()};
+  size_t at = 0;
+  for (const size_t end : ends) {
+    const IOStatus status =
+        at > 0 ? FSWritableFileOwnerWrapper::Sync(options, debug) : IOStatus::OK();
+    if (!status.ok()) return status;
+    IOStatus passed = PassOnPart(std::string_view(held).substr(at, end - at), options, debug);
+    if (!passed.ok()) return passed;
+    at = end;
+  }
+  return IOStatus::OK();
+}
+
+IOStatus SealedManifest::PassOnPart(std::string_view part, const IOOptions& options,
+                                    IODebugContext* debug) {
+  if (part.empty()) return IOStatus::OK();
+  tag_.Add(part);
+  bytes_ += part.size();
+  const Status sealed = seal_.Write({sealer_->key_id(), bytes_, tag_.Get()});
   if (!sealed.ok()) return IOStatus::IOError(sealed.message());
-  IOStatus status = FSWritableFileOwnerWrapper::Append(held_, options, debug);
-  if (status.ok()) status = FSWritableFileOwnerWrapper::Flush(options, debug);
-  bytes_ = bytes;
-  held_.clear();
-  return status;
+  IOStatus status =
+      FSWritableFileOwnerWrapper::Append(rocksdb::Slice(part.data(), part.size()), options, debug);
+  return status.ok() ? FSWritableFileOwnerWrapper::Flush(options, debug) : status;
+}
+
+// Cuts off what a power cut has left behind the last whole change. Returns the size that is left.
+Result<uint64_t> CutTornEnd(const fs::path& manifest) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(manifest, error);
+  if (error) return ErrnoStatus("look at", manifest, error.value());
+  VARVE_ASSIGN_OR_RETURN(const std::string log, ReadSmallFile(manifest, bytes));
+  const auto end = VisitManifestStates(log, bytes, [](const ManifestTables&, size_t) {});
+  if (!end.has_value() || *end == bytes) return bytes;
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(manifest, log.substr(0, *end)));
+  return *end;
 }
 
 std::vector<std::string> FindForeignLogs(const fs::path& store) {

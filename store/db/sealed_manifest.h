@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file_descriptor.h"
@@ -79,8 +80,10 @@ class SealedManifest : public rocksdb::FSWritableFileOwnerWrapper {
   uint64_t GetFileSize(const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug) override;
 
  private:
-  // Seals the longer manifest, and passes on what was held back.
+  // Seals the longer manifest, and passes on what was held back, change by change.
   rocksdb::IOStatus PassOn(const rocksdb::IOOptions& options, rocksdb::IODebugContext* debug);
+  rocksdb::IOStatus PassOnPart(std::string_view part, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* debug);
 
   const std::shared_ptr<const Sealer> sealer_;
   SealFile seal_;
@@ -101,6 +104,8 @@ Result<SealedState> ReadSealedState(const std::filesystem::path& store, const Se
 // The same for the only writer. It cuts off what a power cut has left behind the sealed part, and
 // removes the seals of manifests that are gone.
 Result<SealedState> PrepareSealedState(const std::filesystem::path& store, const Sealer& sealer);
+// Cuts off what a power cut has left behind the last whole change. Returns the size that is left.
+Result<uint64_t> CutTornEnd(const std::filesystem::path& manifest);
 // The error of a manifest that VisitManifestStates does not understand.
 Status UnknownRecord(const std::filesystem::path& manifest);
 // Logs of RocksDB that are not empty. Varve writes none, and RocksDB would show readers what

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/util.h"
+#include "store/db/manifest_note.h"
 #include "store/format/format_file.h"
 
 namespace varve::internal {
@@ -16,6 +17,12 @@ namespace varve::internal {
 namespace {
 
 namespace fs = std::filesystem;
+
+// False for a link, which may lead to somebody else's files.
+bool IsFolder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(fs::symlink_status(path, ignored));
+}
 
 }  // namespace
 
@@ -26,7 +33,8 @@ fs::path SpareOfManifest(const fs::path& manifest) {
 }
 
 void RemoveSpareOfManifest(const fs::path& manifest) {
-  ::unlink(SpareOfManifest(manifest).c_str());
+  if (IsFolder(SpareOfManifest(manifest).parent_path()))
+    ::unlink(SpareOfManifest(manifest).c_str());
 }
 
 void TidySpareFiles(const fs::path& store) {
@@ -34,6 +42,7 @@ void TidySpareFiles(const fs::path& store) {
   const fs::path folder = SpareFolder(store);
   std::error_code ignored;
   fs::create_directory(folder, ignored);
+  if (!IsFolder(folder)) return;
   const auto format = ReadSmallFile(store / kFormatFileName, kMaxBytes);
   const auto spare = ReadSmallFile(folder / kFormatFileName, kMaxBytes);
   if (format.ok() && (!spare.ok() || *spare != *format)) {
@@ -42,7 +51,7 @@ void TidySpareFiles(const fs::path& store) {
   for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
        it.increment(ignored)) {
     const fs::path name = it->path().filename();
-    if (!name.string().starts_with("MANIFEST-")) continue;
+    if (!IsManifestName(name.string())) continue;
     std::error_code failed;
     if (!fs::exists(store / "db" / name, failed) && !failed) ::unlink(it->path().c_str());
   }
@@ -51,7 +60,8 @@ void TidySpareFiles(const fs::path& store) {
 SpareFile::SpareFile(fs::path path) : path_(std::move(path)) {
   std::error_code ignored;
   fs::create_directory(path_.parent_path(), ignored);
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (!IsFolder(path_.parent_path())) return;
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd_ < 0) GiveUp();
 }
 

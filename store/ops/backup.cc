@@ -36,7 +36,6 @@
 #include "base/util.h"
 #include "store/db/database_lock.h"
 #include "store/db/manifest_note.h"
-#include "store/db/manifest_tables.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/table_files.h"
 #include "store/format/group_file.h"
@@ -89,18 +88,6 @@ Status Missing(const fs::path& file) {
                             "can be found, and no copy was made");
 }
 
-// Cuts off what a power cut has left behind the last whole change. Returns the size that is left.
-Result<uint64_t> CutTornEnd(const fs::path& manifest) {
-  std::error_code error;
-  const uint64_t bytes = fs::file_size(manifest, error);
-  if (error) return ErrnoStatus("look at", manifest, error.value());
-  VARVE_ASSIGN_OR_RETURN(const std::string log, ReadSmallFile(manifest, bytes));
-  const auto end = VisitManifestStates(log, bytes, [](const ManifestTables&, size_t) {});
-  if (!end.has_value() || *end == bytes) return bytes;
-  VARVE_RETURN_IF_ERROR(WriteFileAtomically(manifest, log.substr(0, *end)));
-  return *end;
-}
-
 class Backup {
  public:
   Backup(fs::path store, fs::path destination, const BackupOptions& options)
@@ -122,8 +109,9 @@ class Backup {
   Result<bool> HoldsTheSame(const std::string& name, const FileDescriptor& source) const;
   Status CopyFile(const std::string& name, const FileDescriptor& source);
   Status VerifyFile(const fs::path& path, std::span<const Digest> blocks) const;
-  Status CopyManifest(const FileDescriptor& source);
-  Status CopySealedManifest(const std::string& name, const FileDescriptor& source);
+  Status CopyManifest(const FileDescriptor& source, uint64_t bytes);
+  Status CopyNewestManifest();
+  Status CopySealedManifest();
   Status CheckSource(int attempt) const;
   Status CheckStaged();
   Status VerifyStaged() const;
@@ -208,11 +196,7 @@ Status Backup::CopyAll() {
     VARVE_ASSIGN_OR_RETURN(const auto file, OpenTable(name));
     if (file.has_value()) VARVE_RETURN_IF_ERROR(CopyTable(name, *file));
   }
-  VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
-  const auto& [current_name, manifest] = current;
-  manifest_ = copy_.NewManifestName(current_name);
-  VARVE_RETURN_IF_ERROR(format_.is_sealed() ? CopySealedManifest(current_name, manifest)
-                                            : CopyManifest(manifest));
+  VARVE_RETURN_IF_ERROR(format_.is_sealed() ? CopySealedManifest() : CopyNewestManifest());
   VARVE_ASSIGN_OR_RETURN(const auto rest, ListMissing());
   std::vector<std::pair<std::string, FileDescriptor>> open;
   for (const std::string& table : rest) {
@@ -338,37 +322,53 @@ Status Backup::VerifyFile(const fs::path& path, std::span<const Digest> blocks) 
   return Status::Ok();
 }
 
-Status Backup::CopyManifest(const FileDescriptor& source) {
+Status Backup::CopyNewestManifest() {
+  VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
+  manifest_ = copy_.NewManifestName(current.first);
+  return CopyManifest(current.second, UINT64_MAX);
+}
+
+// Copies at most so many bytes.
+Status Backup::CopyManifest(const FileDescriptor& source, uint64_t bytes) {
   const fs::path path = to_ / manifest_;
   const FileDescriptor target(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!target.is_open()) return ErrnoStatus("create", path, errno);
   std::vector<std::byte> block(kBlockBytes);
   while (true) {
-    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block.data(), path));
+    VARVE_ASSIGN_OR_RETURN(const size_t read, ReadBlock(source.get(), block.data(), path));
+    const size_t n = std::min<uint64_t>(read, bytes);
     if (n == 0) break;
     VARVE_RETURN_IF_ERROR(WriteAll(target.get(), {block.data(), n}, path));
+    bytes -= n;
   }
   if (::fsync(target.get()) != 0) return ErrnoStatus("sync", path, errno);
   return Status::Ok();
 }
 
-// A seal is about a length of the manifest, which the writer may change meanwhile.
-Status Backup::CopySealedManifest(const std::string& name, const FileDescriptor& source) {
-  SealFile copy(SealOfManifest(to_ / manifest_));
+// The seals are read first. The older of the two is about a part that is in the manifest as a
+// whole. The writer may replace the manifest meanwhile, and remove its seal.
+Status Backup::CopySealedManifest() {
   for (int attempt = 1; attempt <= kMaxAttempts; ++attempt) {
-    if (::lseek(source.get(), 0, SEEK_SET) != 0) return ErrnoStatus("seek in", from_ / name, errno);
-    VARVE_RETURN_IF_ERROR(CopyManifest(source));
-    VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, CutTornEnd(to_ / manifest_));
+    VARVE_ASSIGN_OR_RETURN(const auto current, OpenManifest());
+    const auto& [name, manifest] = current;
     const auto seals = ReadSeals(SealOfManifest(from_ / name));
+    struct stat info {};
+    if (::fstat(manifest.get(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
+    Seal longest;
     for (const Seal& seal : seals.ok() ? *seals : std::vector<Seal>()) {
-      if (seal.bytes == bytes) return copy.Write(seal);
+      const bool is_there = seal.bytes <= static_cast<uint64_t>(info.st_size);
+      if (is_there && seal.bytes > longest.bytes) longest = seal;
+    }
+    if (longest.bytes > 0) {
+      manifest_ = copy_.NewManifestName(name);
+      VARVE_RETURN_IF_ERROR(CopyManifest(manifest, longest.bytes));
+      return SealFile(SealOfManifest(to_ / manifest_)).Write(longest);
     }
     std::this_thread::sleep_for(kBetweenAttempts);
   }
-  return Status::Corruption(
-      (from_ / name).string() +
-      " has no seal of its length, and no copy was made: somebody without "
-      "the store's key may have changed it. varve check --key-file says more");
+  return Status::Corruption(SealFolder(store_).string() +
+                            " has no seal of the manifest, and no copy was made. varve check "
+                            "--key-file says more");
 }
 
 Status Backup::CheckStaged() {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #define XXH_INLINE_ALL
@@ -192,6 +193,59 @@ TEST_F(SealTest, AWriterOpensNoForgedTableOfRecords) {
   }
 }
 
+// RocksDB takes NUMBER.ldb where there is no NUMBER.sst.
+TEST_F(SealTest, ATableUnderAnotherNameIsNotOpened) {
+  SaveSteps(2);
+  const fs::path table = TablesOf(Family::kSteps).front();
+  store_.reset();
+  fs::path other = table;
+  fs::rename(table, other.replace_extension(".ldb"));
+  EXPECT_FALSE(Store::Open(path(), {.key = kKey}).ok());
+  EXPECT_THAT(CheckOf(path()).errors, ::testing::Not(::testing::IsEmpty()));
+  fs::rename(other, table);
+}
+
+// A power cut may leave the first of several changes that were synced together.
+TEST_F(SealTest, EachChangeHasASealOfItsOwn) {
+  SaveSteps(2);
+  std::string log, changes;
+  AppendLogRecord("\x03\x7e", &log);  // a number of RocksDB's
+  const fs::path manifest = path() / "db" / "MANIFEST-999999";
+  const auto sealer =
+      Sealer::Make(kKey, ReadFormatFile(path(), /*for_writing=*/true).value()).value();
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(rocksdb::FileSystem::Default()->NewWritableFile(manifest, {}, &file, nullptr).ok());
+  SealedManifest sealed(sealer, manifest, std::move(file));
+  ASSERT_TRUE(sealed.Append(log, {}, nullptr).ok());
+  ASSERT_TRUE(sealed.Sync({}, nullptr).ok());
+  std::string both = log;
+  AppendLogRecord("\x03\x7e", &both);
+  const size_t first = both.size();
+  AppendLogRecord("\x03\x7f", &both);
+  ASSERT_TRUE(sealed.Append(both.substr(log.size()), {}, nullptr).ok());
+  ASSERT_TRUE(sealed.Sync({}, nullptr).ok());
+  std::set<uint64_t> about;
+  for (const Seal& seal : ReadSeals(SealOfManifest(manifest)).value()) about.insert(seal.bytes);
+  EXPECT_EQ(about, (std::set<uint64_t>{first, both.size()}));
+  EXPECT_EQ(Slurp(manifest), both);
+  fs::remove(manifest);
+}
+
+TEST_F(SealTest, ATornEndIsSealedWithoutIt) {
+  SaveSteps(3);
+  store_.reset();
+  fs::remove(path() / "SYNCED");
+  fs::resize_file(Manifest(), fs::file_size(Manifest()) - 40);
+  VARVE_ASSERT_OK(SealStore(path(), kKey).status());  // there is a seal, and it stays
+  ExpectSealed(path());
+  std::ofstream(Manifest(), std::ios::binary | std::ios::app) << "torn";
+  fs::remove_all(path() / "seal");
+  VARVE_ASSERT_OK(SealStore(path(), kKey).status());
+  ExpectSealed(path());
+  Reopen({.key = kKey});
+  ExpectHolds(2, {RandomTensor("w", DType::kU8, {30000}, 2)});
+}
+
 TEST_F(SealTest, ASecondWriterIsLockedOut) {
   SaveSteps(1);
   EXPECT_THAT(Store::Open(path(), {.key = kKey}), FailsWith(StatusCode::kLocked, ""));
@@ -205,9 +259,16 @@ TEST_F(SealTest, LinksAreNotFollowed) {
   for (const char* name : {"mine", "MANIFEST-000001"}) std::ofstream(other / name) << "text";
   fs::remove_all(copy / "seal");
   fs::create_directory_symlink(other, copy / "seal");
-  SaveSteps(0);
   VARVE_ASSERT_OK(Save(2, {RandomTensor("w", DType::kU8, {30000}, 2)}).status());
   EXPECT_THAT(BackUp(path(), copy), FailsWith(StatusCode::kCorruption, "is a link"));
+  store_.reset();
+  fs::remove_all(path() / "spare");
+  fs::create_directory_symlink(other, path() / "spare");
+  fs::remove(path() / "SYNCED");
+  fs::create_symlink(other / "mine", path() / "SYNCED");
+  Reopen({.key = kKey});
+  VARVE_ASSERT_OK(Save(3, {RandomTensor("w", DType::kU8, {30000}, 3)}).status());
+  EXPECT_EQ(Slurp(other / "mine"), "text");
   EXPECT_TRUE(fs::exists(other / "mine"));
   EXPECT_TRUE(fs::exists(other / "MANIFEST-000001"));
 }
@@ -390,7 +451,8 @@ TEST_F(SealTest, MembersOfAGroupAreSealed) {
     VARVE_ASSERT_OK(joined.status());
     auto writer = (*joined)->Begin(1, {});
     VARVE_ASSERT_OK(writer.status());
-    VARVE_ASSERT_OK((*writer)->Put(RandomTensor("w", DType::kU8, {3000}, 1).view()));
+    const TestTensor tensor = RandomTensor("w", DType::kU8, {3000}, 1);
+    VARVE_ASSERT_OK((*writer)->Put(tensor.view()));
     VARVE_ASSERT_OK((*writer)->Commit().status());
   }
   const CheckReport report = CheckOf(root);

@@ -73,9 +73,10 @@ TEST_F(FormatFileTest, NewerVersionSaysSoWhateverItsLength) {
 
 TEST_F(FormatFileTest, FeatureBits) {
   EXPECT_TRUE(ReadWith(WithFeature(40)).ok());  // compatible
-  EXPECT_THAT(ReadWith(WithFeature(48)),
+  EXPECT_TRUE(ReadWith(WithFeature(48)).ok());  // sealed
+  EXPECT_THAT(ReadWith(WithFeature(48, 2)),
               FailsWith(StatusCode::kFailedPrecondition, "too old to write"));
-  EXPECT_TRUE(ReadWith(WithFeature(48), /*for_writing=*/false).ok());
+  EXPECT_TRUE(ReadWith(WithFeature(48, 2), /*for_writing=*/false).ok());
   EXPECT_TRUE(ReadWith(WithFeature(56)).ok());  // rANS
   EXPECT_THAT(ReadWith(WithFeature(56, 2), false),
               FailsWith(StatusCode::kFailedPrecondition, "does not know"));
