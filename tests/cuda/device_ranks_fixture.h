@@ -65,8 +65,9 @@ class DeviceRanksTest : public DeviceTest {
                                                 .staging_bytes = uint64_t{1} << 20,
                                                 .bounce_bytes = uint64_t{32} << 20});
         VARVE_ASSERT_OK(source.status());
-        auto opened = OpenGroupCheckpointer(root(), groups[static_cast<size_t>(i)].get(),
-                                            {.devices = *source});
+        CheckpointerOptions options;  // as a temporary, GCC 12 warns of strings that are not set
+        options.devices = *source;
+        auto opened = OpenGroupCheckpointer(root(), groups[static_cast<size_t>(i)].get(), options);
         VARVE_ASSERT_OK(opened.status());
         work(&rank, opened->get());
         (*opened)->Close().IgnoreError();
