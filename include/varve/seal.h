@@ -7,6 +7,7 @@
 //   if (!key.ok()) return key.status();
 //   const varve::StoreOptions options{.key = *key};
 //   auto store = varve::Store::OpenOrCreate("ckpt", {.store = options});
+//   if (!store.ok()) return store.status();
 //
 // Everything is saved and read as in any other store. Only a store that is made with a key is
 // sealed. Members of a group are sealed if every process opens the group with the key. The log of

@@ -28,7 +28,7 @@ BYTES = 4 * 300_000  # of one step
 
 class VerbsTest(verb_case.VerbCase):
     def test_init(self):
-        self.assertEqual(self.json("init"), {"store": str(self.store)})
+        self.assertEqual(self.json("init"), {"store": str(self.store), "sealed": False})
         self.assertEqual(self.json("steps"), [])
         self.assertEqual(self.json("runs"), [])
         self.assertEqual(self.json("stats")["steps"], 0)
