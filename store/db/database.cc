@@ -550,6 +550,11 @@ rocksdb::Status Database::FinishTable(rocksdb::SstFileWriter* writer,
   rocksdb::Status status = writer->Finish(&info);  // syncs
   if (guard_ == nullptr || !status.ok()) return status;
   const std::lock_guard lock(tags_mutex_);
+  // A save that was given up has removed its tables.
+  std::erase_if(tags_, [](const auto& each) {
+    std::error_code ignored;
+    return !std::filesystem::exists(each.first, ignored) && !ignored;
+  });
   tags_.insert_or_assign(path.string(), info.file_checksum);
   return status;
 }

@@ -243,11 +243,11 @@ Result<uint64_t> CutTornEnd(const fs::path& manifest) {
   return *end;
 }
 
-std::vector<std::string> FindForeignLogs(const fs::path& store) {
+Result<std::vector<std::string>> FindForeignLogs(const fs::path& store) {
   std::vector<std::string> found;
-  std::error_code ignored;
-  for (fs::directory_iterator it(store / "db", ignored), end; !ignored && it != end;
-       it.increment(ignored)) {
+  std::error_code error;
+  for (fs::directory_iterator it(store / "db", error), end; !error && it != end;
+       it.increment(error)) {
     std::error_code failed;
     if (it->path().extension() != ".log" || fs::file_size(it->path(), failed) == 0) continue;
     if (failed == std::errc::no_such_file_or_directory) continue;
@@ -255,6 +255,7 @@ std::vector<std::string> FindForeignLogs(const fs::path& store) {
                     " is not empty, and varve writes no log: somebody without the store's key has "
                     "written it. Remove it");
   }
+  if (error) return ErrnoStatus("list", store / "db", error.value());
   return found;
 }
 
@@ -299,7 +300,7 @@ Result<SealedState> ReadSealedState(const fs::path& store, const Sealer& sealer)
 
 Result<SealedState> PrepareSealedState(const fs::path& store, const Sealer& sealer) {
   VARVE_ASSIGN_OR_RETURN(SealedState state, ReadSealedState(store, sealer));
-  const std::vector<std::string> logs = FindForeignLogs(store);
+  VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> logs, FindForeignLogs(store));
   if (!logs.empty()) return Status::Corruption(logs.front());
   RemoveUnusedSeals(store);
   if (state.log.size() == state.file_bytes) return state;

@@ -109,8 +109,9 @@ Result<uint64_t> CutTornEnd(const std::filesystem::path& manifest);
 // The error of a manifest that VisitManifestStates does not understand.
 Status UnknownRecord(const std::filesystem::path& manifest);
 // Logs of RocksDB that are not empty. Varve writes none, and RocksDB would show readers what
-// somebody else has written to one. Each text names a log, and says so.
-std::vector<std::string> FindForeignLogs(const std::filesystem::path& store);
+// somebody else has written to one. Each text names a log, and says so. kIOError: db/ cannot be
+// listed.
+Result<std::vector<std::string>> FindForeignLogs(const std::filesystem::path& store);
 // The whole records of a store's manifest, whatever its seal says.
 Result<SealedState> ReadUnsealedState(const std::filesystem::path& store);
 // Makes the seal of a state. The caller holds the lock of the store, and trusts the state.

@@ -59,8 +59,7 @@ class Checker {
 
   Status Run() {
     VARVE_RETURN_IF_ERROR(CheckTables());
-    report_->is_sealed = store_->format().is_sealed();
-    VARVE_RETURN_IF_ERROR(CheckSeal());
+    VARVE_RETURN_IF_ERROR(CheckSeal(*store_, report_));
     const Status status = CheckRecords();
     if (status.code() == StatusCode::kAborted) return status;
     // What needs a lost file or a damaged block cannot be checked, but the file is named.
@@ -106,7 +105,6 @@ class Checker {
   }
 
   Status CheckTables();
-  Status CheckSeal();
   Status CheckRuns();
   Status CheckSteps();
   Status CheckTensors();
@@ -166,15 +164,6 @@ Status Checker::CheckTables() {
     Error(table.what);
     lost_.insert(table.file);
   }
-  return Status::Ok();
-}
-
-// Without the key, nothing is known of the seal.
-Status Checker::CheckSeal() {
-  if (store_->sealer() == nullptr) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(const SealFacts facts, VerifySeal(store_->path(), *store_->sealer()));
-  report_->num_sealed_files = facts.num_files;
-  for (const std::string& error : facts.errors) Error(error);
   return Status::Ok();
 }
 

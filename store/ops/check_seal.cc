@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "store/db/manifest_tables.h"
 #include "store/db/sealed_manifest.h"
+#include "store/db/store_impl.h"
 
 namespace varve::internal {
 
@@ -42,9 +43,7 @@ class TagChecker {
   // True: every table of the manifest was there.
   Result<bool> Check(std::string_view log, const fs::path& manifest) {
     const auto state = DecodeManifest(log);
-    if (!state.has_value()) {
-      return UnknownRecord(manifest);
-    }
+    if (!state.has_value()) return UnknownRecord(manifest);
     missing_.clear();
     facts_.num_files = 0;
     for (const auto& [number, table] : state->tables) {
@@ -99,11 +98,21 @@ Result<SealFacts> Verify(const fs::path& store, const Sealer& sealer,
   }
   SealFacts facts = checker.TakeFacts();
   facts.state = std::move(state);
-  for (std::string& log : FindForeignLogs(store)) facts.errors.push_back(std::move(log));
+  VARVE_ASSIGN_OR_RETURN(const auto logs, FindForeignLogs(store));
+  facts.errors.insert(facts.errors.end(), logs.begin(), logs.end());
   return facts;
 }
 
 }  // namespace
+
+Status CheckSeal(const StoreImpl& store, CheckReport* report) {
+  report->is_sealed = store.format().is_sealed();
+  if (store.sealer() == nullptr) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const SealFacts facts, VerifySeal(store.path(), *store.sealer()));
+  report->num_sealed_files = facts.num_files;
+  report->errors.insert(report->errors.end(), facts.errors.begin(), facts.errors.end());
+  return Status::Ok();
+}
 
 Result<SealFacts> VerifySeal(const fs::path& store, const Sealer& sealer) {
   Result<SealFacts> facts = Verify(store, sealer, [&] { return AwaitSealedState(store, sealer); });

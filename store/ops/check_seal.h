@@ -12,6 +12,7 @@
 #include "store/db/sealed_manifest.h"
 #include "store/db/sealer.h"
 #include "varve/result.h"
+#include "varve/store.h"
 
 namespace varve::internal {
 
@@ -21,6 +22,11 @@ struct SealFacts {
   SealedState state;                // what was verified
 };
 
+class StoreImpl;
+
+// Adds to the report of a check whether the store is sealed. If it was opened with its key, also
+// how many table files have their tags, and an error for each that has not.
+Status CheckSeal(const StoreImpl& store, CheckReport* report);
 // Reads the manifest and all table files. kFailedPrecondition: another key.
 Result<SealFacts> VerifySeal(const std::filesystem::path& store, const Sealer& sealer);
 // The same for the table files of a manifest, whose seal is not looked at.
