@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/file_descriptor.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,28 @@ FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+Status CheckIsFile(const struct stat& info, const std::filesystem::path& path) {
+  if (S_ISREG(info.st_mode)) return Status::Ok();
+  const char* const what = S_ISDIR(info.st_mode)    ? "a folder"
+                           : S_ISFIFO(info.st_mode) ? "a pipe"
+                                                    : "neither a file nor a folder";
+  return Status::Corruption(path.string() + " is " + what + ", expected a file");
+}
+
+Status CheckIsFile(const std::filesystem::path& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? CheckIsFile(info, path) : Status::Ok();
+}
+
+Result<FileDescriptor> OpenFileToRead(const std::filesystem::path& path) {
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.is_open()) return ErrnoStatus("open", path, errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus("look at", path, errno);
+  VARVE_RETURN_IF_ERROR(CheckIsFile(info, path));
+  return fd;
 }
 
 Status WriteAll(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {

@@ -3,10 +3,13 @@
 // An open file of this process, and writing to one.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <filesystem>
 #include <span>
 
+#include "varve/result.h"
 #include "varve/status.h"
 
 namespace varve::internal {
@@ -26,6 +29,14 @@ class FileDescriptor {
  private:
   int fd_;
 };
+
+// Opens a file of a store for reading. kNotFound: there is none. kCorruption: a folder, a pipe or a
+// device has its name. Opening never waits, as it would for a pipe.
+Result<FileDescriptor> OpenFileToRead(const std::filesystem::path& path);
+// Returns kCorruption unless `info` is that of a file.
+Status CheckIsFile(const struct stat& info, const std::filesystem::path& path);
+// The same of what has the name now. A name of nothing, and one that cannot be looked at, pass.
+Status CheckIsFile(const std::filesystem::path& path);
 
 // Writes all bytes at the place of the descriptor. `path` is the name of its file, for the error.
 // Stateless.

@@ -35,7 +35,10 @@ Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int
 Status SyncFolder(const std::filesystem::path& path);
 // Replaces a small file: temporary file, fdatasync, rename, fsync of the folder.
 Status WriteFileAtomically(const std::filesystem::path& path, std::string_view contents);
+// Reads at most so many bytes of a file of a store. Errors: those of OpenFileToRead, kIOError.
 Result<std::string> ReadSmallFile(const std::filesystem::path& path, size_t max_bytes);
+// The same of what a user names, which may be a pipe.
+Result<std::string> ReadSmallFileOrPipe(const std::filesystem::path& path, size_t max_bytes);
 
 // The bytes that the file system has allocated to all files below `path`, and the number of these
 // files.

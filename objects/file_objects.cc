@@ -31,7 +31,8 @@ constexpr char kPartialMark = '~';
 class OpenFile {
  public:
   OpenFile(const fs::path& path, int flags)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0644)), error_(fd_.is_open() ? 0 : errno) {}
+      : fd_(::open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0644)),
+        error_(fd_.is_open() ? 0 : errno) {}
   int fd() const { return fd_.get(); }
   int error() const { return error_; }
   // Over a network this also happens to a file that was removed after it was looked up.

@@ -32,7 +32,7 @@ using Section = std::map<std::string, std::string>;
 // Returns the lines "name = value" of the section "[name]". A file that cannot be read has none.
 Section ReadSection(const fs::path& file, std::string_view name) {
   Section section;
-  const auto text = ReadSmallFile(file, kMaxFileBytes);
+  const auto text = ReadSmallFileOrPipe(file, kMaxFileBytes);
   if (!text.ok()) return section;
   bool is_in = false;
   for (std::string_view rest = *text; !rest.empty();) {

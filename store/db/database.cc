@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/file_descriptor.h"
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/commit_file_system.h"
@@ -287,6 +288,10 @@ void Database::Prepare(const std::filesystem::path& path, bool for_writing) {
 
 Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   Prepare(path, for_writing);
+  // RocksDB would abort, or call it an error that may pass.
+  for (const char* name : {"IDENTITY", "LOCK"}) {
+    VARVE_RETURN_IF_ERROR(CheckIsFile(DbPath(path) / name));
+  }
   VARVE_RETURN_IF_ERROR(CheckManifestLength(path));
   VARVE_ASSIGN_OR_RETURN(families_, FindFamilies(path, db_options_, family_options_));
   if (for_writing) return OpenWriter();

@@ -16,7 +16,7 @@ namespace {
 
 // The process that holds RocksDB's lock, or 0.
 pid_t LockHolder(const std::filesystem::path& store) {
-  const int fd = ::open((DbPath(store) / "LOCK").c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open((DbPath(store) / "LOCK").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return 0;
   struct flock lock {};
   lock.l_type = F_WRLCK;

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file_descriptor.h"
 #include "base/util.h"
 #include "store/db/manifest_log.h"
 #include "store/db/manifest_note.h"
@@ -57,6 +58,11 @@ class ManifestFile : public rocksdb::FSSequentialFileOwnerWrapper {
   uint64_t size_ = UINT64_MAX, end_ = 0;  // of the file when it was looked at, and of its records
 };
 
+IOStatus CheckMayOpen(const std::string& name) {
+  const Status status = CheckIsFile(std::filesystem::path(name));
+  return status.ok() ? IOStatus::OK() : IOStatus::Corruption(status.message());
+}
+
 }  // namespace
 
 IOStatus ManifestFileSystem::NewSequentialFile(const std::string& name,
@@ -64,7 +70,8 @@ IOStatus ManifestFileSystem::NewSequentialFile(const std::string& name,
                                                std::unique_ptr<rocksdb::FSSequentialFile>* result,
                                                rocksdb::IODebugContext* debug) {
   std::unique_ptr<rocksdb::FSSequentialFile> file;
-  IOStatus status = target()->NewSequentialFile(name, options, &file, debug);
+  IOStatus status = CheckMayOpen(name);
+  if (status.ok()) status = target()->NewSequentialFile(name, options, &file, debug);
   if (!status.ok()) return status;
   std::filesystem::path path = name;
   if (IsManifestName(path.filename().string())) {
@@ -73,6 +80,21 @@ IOStatus ManifestFileSystem::NewSequentialFile(const std::string& name,
     *result = std::move(file);
   }
   return status;
+}
+
+IOStatus ManifestFileSystem::NewRandomAccessFile(
+    const std::string& name, const rocksdb::FileOptions& options,
+    std::unique_ptr<rocksdb::FSRandomAccessFile>* result, rocksdb::IODebugContext* debug) {
+  const IOStatus status = CheckMayOpen(name);
+  return status.ok() ? target()->NewRandomAccessFile(name, options, result, debug) : status;
+}
+
+IOStatus ManifestFileSystem::NewWritableFile(const std::string& name,
+                                             const rocksdb::FileOptions& options,
+                                             std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                             rocksdb::IODebugContext* debug) {
+  const IOStatus status = CheckMayOpen(name);
+  return status.ok() ? target()->NewWritableFile(name, options, result, debug) : status;
 }
 
 rocksdb::Env* ManifestEnv() {

@@ -3,7 +3,10 @@
 // A file system of RocksDB whose manifests have no torn end. A power cut may tear the record of a
 // manifest that was being written, and RocksDB would call that damage. Here a manifest ends before
 // such a record, if it lies behind all that SYNCED says was synced (manifest_note.h). A record that
-// was synced and cannot be read is still damage. Thread-safe.
+// was synced and cannot be read is still damage.
+//
+// A folder, a pipe or a device where RocksDB expects a file is damage, too. Opening a pipe would
+// wait for ever. Thread-safe.
 #pragma once
 
 #include <rocksdb/env.h>
@@ -24,6 +27,13 @@ class ManifestFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
                                       std::unique_ptr<rocksdb::FSSequentialFile>* result,
                                       rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus NewRandomAccessFile(const std::string& name,
+                                        const rocksdb::FileOptions& options,
+                                        std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
+                                        rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* result,
+                                    rocksdb::IODebugContext* debug) override;
 };
 
 // An environment with that file system. It is never destroyed.

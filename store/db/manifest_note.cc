@@ -12,6 +12,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/util.h"
 #include "store/db/manifest_log.h"
 #include "store/format/fixed_file.h"
@@ -75,12 +76,9 @@ struct ManifestFacts {
 // Opens the file, so that a network file system asks for its size again. nullopt = there is no
 // file.
 std::optional<ManifestFacts> LookAt(const fs::path& file, uint64_t noted) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
+  const Result<FileDescriptor> fd = OpenFileToRead(file);
   struct stat info {};
-  const int error = ::fstat(fd, &info);
-  ::close(fd);
-  if (error != 0) return std::nullopt;
+  if (!fd.ok() || ::fstat(fd->get(), &info) != 0) return std::nullopt;
   ManifestFacts facts{.size = static_cast<uint64_t>(info.st_size)};
   if (facts.size < noted) return facts;
   const Result<std::string> log = ReadSmallFile(file, noted);
@@ -106,7 +104,7 @@ void ManifestNote::Write(std::string_view manifest, uint64_t bytes) {
   if (fd_ < 0 && !fs::exists(path_.parent_path() / kFormatFileName, ignored)) return;
   if (fd_ < 0) {
     if (fs::is_symlink(fs::symlink_status(path_, ignored))) ::unlink(path_.c_str());
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
   }
   if (fd_ >= 0 && ::pwrite(fd_, note.data(), note.size(), 0) == static_cast<ssize_t>(note.size())) {
     const bool is_synced = *number == synced_number_;

@@ -167,6 +167,13 @@ rocksdb::DBOptions MakeDbOptions(size_t num_files) {
   return options;
 }
 
+rocksdb::Options MakeTableOptions() {
+  rocksdb::Options options;
+  options.env = ManifestEnv();
+  options.info_log = std::make_shared<SilentLogger>();
+  return options;
+}
+
 std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
     std::shared_ptr<DeadChunkFilterFactory> filter) {
   const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(8 << 20);

@@ -51,6 +51,8 @@ class DeadChunkFilterFactory : public rocksdb::CompactionFilterFactory {
 
 // Returns the options of a database with about `num_files` files.
 rocksdb::DBOptions MakeDbOptions(size_t num_files = 0);
+// Returns the options with which one table file is read by itself.
+rocksdb::Options MakeTableOptions();
 // The options of each family, in the order of Family.
 std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
     std::shared_ptr<DeadChunkFilterFactory> filter);

@@ -35,9 +35,7 @@ void AppendVarint(uint64_t value, std::string* out) {
 
 // Without its properties RocksDB opens an ingested table, and takes its records for older ones.
 bool HasProperties(const fs::path& file) {
-  rocksdb::Options options;
-  options.info_log = MakeDbOptions().info_log;
-  rocksdb::SstFileReader reader(options);
+  rocksdb::SstFileReader reader(MakeTableOptions());
   if (!reader.Open(file.string()).ok()) return false;
   const auto properties = reader.GetTableProperties();
   return properties != nullptr && !properties->column_family_name.empty();

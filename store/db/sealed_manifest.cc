@@ -147,7 +147,7 @@ Status SealFile::Make() {
   if (fs::is_symlink(fs::symlink_status(path_.parent_path(), error))) {
     return Status::Corruption(path_.parent_path().string() + " is a link, expected a folder");
   }
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   FileDescriptor file(::open(path_.c_str(), kFlags, 0644));
   if (!file.is_open()) return ErrnoStatus("create", path_, errno);
   file_.emplace(std::move(file));
@@ -304,7 +304,7 @@ Result<SealedState> PrepareSealedState(const fs::path& store, const Sealer& seal
   if (!logs.empty()) return Status::Corruption(logs.front());
   RemoveUnusedSeals(store);
   if (state.log.size() == state.file_bytes) return state;
-  const FileDescriptor file(::open(state.manifest.c_str(), O_WRONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(state.manifest.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file.is_open()) return ErrnoStatus("open", state.manifest, errno);
   if (::ftruncate(file.get(), static_cast<off_t>(state.log.size())) != 0 ||
       ::fdatasync(file.get()) != 0) {

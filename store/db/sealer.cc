@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/sealer.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -138,8 +137,7 @@ std::shared_ptr<rocksdb::FileChecksumGenFactory> Sealer::TagsOfTables() const {
 }
 
 Status Sealer::CompareTable(const std::filesystem::path& file, std::string_view tag) const {
-  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) return ErrnoStatus("open", file, errno);
+  VARVE_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenFileToRead(file));
   return CompareTable(file, tag, [&](uint64_t offset, std::span<char> out) -> Result<size_t> {
     while (true) {
       const ssize_t size = ::pread(fd.get(), out.data(), out.size(), static_cast<off_t>(offset));

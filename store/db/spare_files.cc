@@ -61,7 +61,8 @@ SpareFile::SpareFile(fs::path path) : path_(std::move(path)) {
   std::error_code ignored;
   fs::create_directory(path_.parent_path(), ignored);
   if (!IsFolder(path_.parent_path())) return;
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+               0644);
   if (fd_ < 0) GiveUp();
 }
 

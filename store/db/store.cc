@@ -259,11 +259,15 @@ Status StoreImpl::RemoveNamed(std::vector<ChunkFile>* files) const {
 Status StoreImpl::EnsureReserve() const {
   const fs::path path = ReserveOf(path_);
   struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 &&
-      static_cast<uint64_t>(info.st_blocks) * 512 >= kReserveBytes) {
+  const bool is_there = ::lstat(path.c_str(), &info) == 0;
+  if (is_there && !S_ISREG(info.st_mode)) {
+    std::error_code ignored;  // then it cannot be made
+    fs::remove(path, ignored);
+  } else if (is_there && static_cast<uint64_t>(info.st_blocks) * 512 >= kReserveBytes) {
     return Status::Ok();
   }
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const int fd = ::open(path.c_str(), kFlags, 0644);
   if (fd < 0) return ErrnoStatus("create", path, errno);
   const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(kReserveBytes));
   ::close(fd);

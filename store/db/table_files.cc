@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/table_files.h"
 
-#include <fcntl.h>
 #include <rocksdb/sst_file_reader.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/file_descriptor.h"
 #include "base/util.h"
 #include "store/db/manifest_tables.h"
 #include "store/db/rocksdb_options.h"
@@ -41,9 +41,7 @@ std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
   if (static_cast<uint64_t>(info.st_size) != bytes) {
     return "has " + std::to_string(info.st_size) + " bytes, expected " + std::to_string(bytes);
   }
-  rocksdb::Options options;
-  options.info_log = MakeDbOptions().info_log;
-  const rocksdb::Status status = rocksdb::SstFileReader(options).Open(file.string());
+  const rocksdb::Status status = rocksdb::SstFileReader(MakeTableOptions()).Open(file.string());
   return status.ok() ? "" : "cannot be opened: " + status.ToString();
 }
 
@@ -182,12 +180,9 @@ Result<std::string> ManifestStamp(const std::filesystem::path& store) {
   VARVE_ASSIGN_OR_RETURN(const std::string current, ReadSmallFile(db / "CURRENT", kMaxBytes));
   const std::filesystem::path manifest = db / current.substr(0, current.find('\n'));
   // Over a network only an open asks the server how long it is.
-  const int fd = ::open(manifest.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus("open", manifest, errno);
+  VARVE_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenFileToRead(manifest));
   struct stat info {};
-  const int error = ::fstat(fd, &info) == 0 ? 0 : errno;
-  ::close(fd);
-  if (error != 0) return ErrnoStatus("look at", manifest, error);
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus("look at", manifest, errno);
   return current + std::to_string(info.st_size);
 }
 
@@ -272,9 +267,7 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
 }
 
 Status VerifyTableFile(const std::filesystem::path& file) {
-  rocksdb::Options options;
-  options.info_log = MakeDbOptions().info_log;
-  rocksdb::SstFileReader reader(options);
+  rocksdb::SstFileReader reader(MakeTableOptions());
   rocksdb::Status status = reader.Open(file.string());
   if (status.ok()) status = reader.VerifyChecksum();
   return FromRocksDb(status, "verifying " + file.string());

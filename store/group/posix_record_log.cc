@@ -53,7 +53,7 @@ std::string StampOf(const struct stat& info) {
 class OpenFile {
  public:
   explicit OpenFile(const fs::path& path)
-      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
     if (!fd_.is_open() || ::fstat(fd_.get(), &info_) != 0) error_ = errno;
   }
 
@@ -66,6 +66,7 @@ class OpenFile {
   Result<std::optional<std::string>> Read() const {
     if (is_gone()) return std::optional<std::string>();
     if (error_ != 0) return ErrnoStatus("open", path_, error_);
+    VARVE_RETURN_IF_ERROR(CheckIsFile(info_, path_));
     const auto size = static_cast<uint64_t>(info_.st_size);
     if (size > kMaxRecordBytes) {
       return Status::Corruption(path_.string() + ": " + std::to_string(size) +

@@ -180,9 +180,9 @@ Result<std::pair<std::string, FileDescriptor>> Backup::OpenManifest() const {
     Result<std::string> current = ReadCurrent(from_);
     if (current.status().code() == StatusCode::kNotFound) return Missing(from_ / "CURRENT");
     VARVE_ASSIGN_OR_RETURN(std::string name, std::move(current));
-    FileDescriptor file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.is_open()) return std::pair(std::move(name), std::move(file));
-    if (errno != ENOENT) return ErrnoStatus("open", from_ / name, errno);
+    Result<FileDescriptor> file = OpenFileToRead(from_ / name);
+    if (file.ok()) return std::pair(std::move(name), *std::move(file));
+    if (file.status().code() != StatusCode::kNotFound) return file.status();
     if (attempt == kMaxAttempts) return Missing(from_ / name);
   }
 }
@@ -227,10 +227,10 @@ Result<std::vector<std::string>> Backup::ListMissing() const {
 
 // Returns nullopt when it has vanished.
 Result<std::optional<FileDescriptor>> Backup::OpenTable(const std::string& name) const {
-  FileDescriptor file(::open((from_ / name).c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.is_open()) return std::optional<FileDescriptor>(std::move(file));
-  if (errno == ENOENT) return std::optional<FileDescriptor>();
-  return ErrnoStatus("open", from_ / name, errno);
+  Result<FileDescriptor> file = OpenFileToRead(from_ / name);
+  if (file.ok()) return std::optional<FileDescriptor>(*std::move(file));
+  if (file.status().code() == StatusCode::kNotFound) return std::optional<FileDescriptor>();
+  return file.status();
 }
 
 // Whether the earlier copy needs a table of this name, so that it must stay as it is.
@@ -264,13 +264,13 @@ Status Backup::CopyTable(const std::string& name, const FileDescriptor& source) 
 // Whether the copy has this table already, with another time.
 Result<bool> Backup::HoldsTheSame(const std::string& name, const FileDescriptor& source) const {
   const fs::path path = to_ / name;
-  const FileDescriptor copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (copy.get() < 0 && errno == ENOENT) return false;
-  if (!copy.is_open()) return ErrnoStatus("open", path, errno);
+  const Result<FileDescriptor> copy = OpenFileToRead(path);
+  if (copy.status().code() == StatusCode::kNotFound) return false;
+  VARVE_RETURN_IF_ERROR(copy.status());
   std::vector<std::byte> block(kBlockBytes), other(kBlockBytes);
   while (true) {
     VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block.data(), from_ / name));
-    const Result<size_t> m = ReadBlock(copy.get(), other.data(), path);
+    const Result<size_t> m = ReadBlock(copy->get(), other.data(), path);
     const bool same = m.ok() && *m == n && std::equal(block.data(), block.data() + n, other.data());
     if (!same && ::lseek(source.get(), 0, SEEK_SET) != 0) {
       return ErrnoStatus("seek in", from_ / name, errno);
@@ -287,7 +287,7 @@ Status Backup::CopyFile(const std::string& name, const FileDescriptor& source) {
   struct stat info {};
   if (::fstat(source.get(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
   const FileDescriptor target(
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0644));
   if (!target.is_open()) return ErrnoStatus("create", temporary, errno);
   std::vector<std::byte> block(kBlockBytes);
   std::vector<Digest> digests;
@@ -310,8 +310,7 @@ Status Backup::CopyFile(const std::string& name, const FileDescriptor& source) {
 }
 
 Status Backup::VerifyFile(const fs::path& path, std::span<const Digest> blocks) const {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return ErrnoStatus("open", path, errno);
+  VARVE_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFileToRead(path));
   std::vector<std::byte> block(kBlockBytes);
   for (const Digest& expected : blocks) {
     VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(file.get(), block.data(), path));
@@ -331,7 +330,8 @@ Status Backup::CopyNewestManifest() {
 // Copies at most so many bytes.
 Status Backup::CopyManifest(const FileDescriptor& source, uint64_t bytes) {
   const fs::path path = to_ / manifest_;
-  const FileDescriptor target(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const FileDescriptor target(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0644));
   if (!target.is_open()) return ErrnoStatus("create", path, errno);
   std::vector<std::byte> block(kBlockBytes);
   while (true) {

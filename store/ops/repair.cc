@@ -27,6 +27,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/guarded.h"
 #include "base/stop.h"
 #include "base/util.h"
@@ -54,9 +55,7 @@ Status Failed(std::string_view what, const fs::path& path, const std::error_code
 
 // Reads what names of runs a table of meta has before and behind its damaged blocks.
 void AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
-  rocksdb::Options options;
-  options.info_log = MakeDbOptions().info_log;
-  rocksdb::SstFileReader reader(options);
+  rocksdb::SstFileReader reader(MakeTableOptions());
   if (!reader.Open(file.string()).ok()) return;
   const std::unique_ptr<rocksdb::Iterator> it(reader.NewIterator(rocksdb::ReadOptions()));
   const auto add = [&] {
@@ -78,6 +77,7 @@ class Repair {
  private:
   Status Work();
   Status ReadFormat();
+  Status RemoveWhatIsNoFile();
   Status MakeWork() const;
   Status FinishEarlier();
   Status FindDamage();
@@ -118,6 +118,7 @@ Result<RepairReport> Repair::Run() {
                                       "that can be read into a plain store (varve copy)");
   }
   VARVE_RETURN_IF_ERROR(ReadFormat());
+  VARVE_RETURN_IF_ERROR(RemoveWhatIsNoFile());
   VARVE_ASSIGN_OR_RETURN(sealer_, StoreImpl::MakeSealer(path_, {.key = options_.key}, format_,
                                                         /*for_writing=*/true));
   const auto lock = DatabaseLock::Take(path_);
@@ -143,6 +144,26 @@ Status Repair::ReadFormat() {
   if (!spare.ok()) return format.status();
   report_.damage.push_back(format.status().message());
   format_ = *spare;
+  return Status::Ok();
+}
+
+// RocksDB makes these files anew if they are missing. Varve writes nothing to its logs.
+Status Repair::RemoveWhatIsNoFile() {
+  std::vector<fs::path> paths = {DbPath(path_) / "IDENTITY", DbPath(path_) / "LOCK"};
+  std::error_code ignored;  // then opening the database says why
+  for (fs::directory_iterator it(DbPath(path_), ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    if (it->path().extension() == ".log") paths.push_back(it->path());
+  }
+  for (const fs::path& path : paths) {
+    const Status status = CheckIsFile(path);
+    if (status.ok()) continue;
+    report_.damage.push_back(status.message());
+    if (options_.dry_run) continue;
+    std::error_code error;
+    fs::remove(path, error);
+    if (error) return Failed("remove", path, error);
+  }
   return Status::Ok();
 }
 

@@ -48,7 +48,7 @@ Result<SealReport> SealAnew(const fs::path& path, const std::string& key) {
 }  // namespace
 
 Result<std::string> ReadKeyFile(const fs::path& path) {
-  VARVE_ASSIGN_OR_RETURN(std::string key, ReadSmallFile(path, kMaxKeyBytes + 1));
+  VARVE_ASSIGN_OR_RETURN(std::string key, ReadSmallFileOrPipe(path, kMaxKeyBytes + 1));
   const Status status = CheckKeySize(key);
   return status.ok() ? Result<std::string>(std::move(key))
                      : Status::InvalidArgument(path.string() + ": " + status.message());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/remote/local_state.h"
 
-#include <fcntl.h>
 #include <rocksdb/sst_file_reader.h>
 #include <rocksdb/unique_id.h>
 #include <sys/stat.h>
@@ -70,17 +69,17 @@ Result<std::optional<LocalState>> TryCapture(const fs::path& store) {
     VARVE_RETURN_IF_ERROR(StopFlag().Check());
     const std::string name = fs::path(file.name).filename();
     const fs::path path = db / name;
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) return std::optional<LocalState>();
-    if (fd < 0) return ErrnoStatus("open", path, errno);
-    auto table = std::make_unique<LocalTable>(name, path, fd, file.size);
+    Result<FileDescriptor> fd = OpenFileToRead(path);
+    if (fd.status().code() == StatusCode::kNotFound) return std::optional<LocalState>();
+    VARVE_RETURN_IF_ERROR(fd.status());
     struct stat info {};
-    if (::fstat(fd, &info) != 0) return ErrnoStatus("look at", path, errno);
+    if (::fstat(fd->get(), &info) != 0) return ErrnoStatus("look at", path, errno);
     if (static_cast<uint64_t>(info.st_size) != file.size) {
       return Status::Corruption("table file " + path.string() + " has " +
                                 std::to_string(info.st_size) + " bytes, expected " +
                                 std::to_string(file.size) + "; nothing was pushed");
     }
+    auto table = std::make_unique<LocalTable>(name, path, *std::move(fd), file.size);
     VARVE_RETURN_IF_ERROR(table->FindIdentity());
     state.tables.push_back(std::move(table));
   }
@@ -89,13 +88,11 @@ Result<std::optional<LocalState>> TryCapture(const fs::path& store) {
 
 }  // namespace
 
-LocalTable::~LocalTable() { ::close(fd_); }
-
-std::string LocalTable::OpenName() const { return "/proc/self/fd/" + std::to_string(fd_); }
+std::string LocalTable::OpenName() const { return "/proc/self/fd/" + std::to_string(fd_.get()); }
 
 Status LocalTable::Read(uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t n = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus("read", path_, errno);
     if (n == 0) return Status::Corruption(path_.string() + " has become shorter");
@@ -133,9 +130,7 @@ Result<Digest> LocalTable::VerifyAndDigest() const {
 
 // RocksDB gives each table file a number that no other file has on any host.
 Status LocalTable::FindIdentity() {
-  rocksdb::Options options;
-  options.info_log = MakeDbOptions().info_log;
-  rocksdb::SstFileReader reader(options);
+  rocksdb::SstFileReader reader(MakeTableOptions());
   const rocksdb::Status opened = reader.Open(OpenName());
   if (!opened.ok()) {
     return Status::Corruption("table file " + path_.string() +

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "objects/objects.h"
 #include "store/format/format_file.h"
 #include "varve/result.h"
@@ -18,9 +19,8 @@ namespace varve::internal {
 class LocalTable : public BlobSource {
  public:
   // Takes the descriptor.
-  LocalTable(std::string name, std::filesystem::path path, int fd, uint64_t bytes)
-      : name_(std::move(name)), path_(std::move(path)), fd_(fd), bytes_(bytes) {}
-  ~LocalTable() override;
+  LocalTable(std::string name, std::filesystem::path path, FileDescriptor fd, uint64_t bytes)
+      : name_(std::move(name)), path_(std::move(path)), fd_(std::move(fd)), bytes_(bytes) {}
 
   const std::string& name() const { return name_; }  // 000012.sst
   // Equal for equal files only, also on other hosts.
@@ -42,7 +42,7 @@ class LocalTable : public BlobSource {
  private:
   const std::string name_;
   const std::filesystem::path path_;
-  const int fd_;
+  const FileDescriptor fd_;
   const uint64_t bytes_;
   std::string identity_;
 };

@@ -3,7 +3,6 @@
 // A pull brings a snapshot to a folder, in the order of a backup (store/ops/backup.cc): table files
 // that are missing, each verified before it gets its name. Then the manifest under a new name. Then
 // the new state is staged, opened and checked. At last CURRENT is replaced: this is the commit.
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,18 +43,18 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 
 // Returns the digest of a file, or nullopt when it is not there or has not this size.
 Result<std::optional<Digest>> DigestOf(const fs::path& path, uint64_t bytes) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open() && errno == ENOENT) return std::optional<Digest>();
-  if (!file.is_open()) return ErrnoStatus("open", path, errno);
+  const Result<FileDescriptor> file = OpenFileToRead(path);
+  if (file.status().code() == StatusCode::kNotFound) return std::optional<Digest>();
+  VARVE_RETURN_IF_ERROR(file.status());
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return ErrnoStatus("look at", path, errno);
+  if (::fstat(file->get(), &info) != 0) return ErrnoStatus("look at", path, errno);
   if (static_cast<uint64_t>(info.st_size) != bytes) return std::optional<Digest>();
   const StopFlag stop;
   DigestStream digest(0);
   std::vector<std::byte> block(std::min<uint64_t>(kReadBytes, bytes));
   while (true) {
     VARVE_RETURN_IF_ERROR(stop.Check());
-    const ssize_t n = ::read(file.get(), block.data(), block.size());
+    const ssize_t n = ::read(file->get(), block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus("read", path, errno);
     if (n == 0) break;

@@ -37,7 +37,8 @@ class TableFetcher::NewFile {
   explicit NewFile(const fs::path& path)
       : path_(path),
         temporary_(path.string() + ".tmp"),
-        fd_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)),
+        fd_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC,
+                   0644)),
         error_(fd_.is_open() ? 0 : errno) {}
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;

@@ -3,12 +3,16 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 
 #include "base/util.h"
+#include "tests/support/temp_folder.h"
 
 namespace varve::internal {
 namespace {
@@ -49,6 +53,26 @@ TEST(FileDescriptorTest, AnErrorNamesTheFile) {
   const Status status = WriteAll(full.get(), AsBytes("x"), "/some/file");
   EXPECT_EQ(status.code(), StatusCode::kIOError);
   EXPECT_EQ(status.message(), "cannot write /some/file: No space left on device");
+}
+
+// Opening the pipe for reading would wait for a writer that never comes.
+TEST(FileDescriptorTest, OpensOnlyFilesOfAStore) {
+  const testing::TempFolder folder;
+  const std::filesystem::path pipe = folder.path() / "pipe", file = folder.path() / "file";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::ofstream(file) << "text";
+  const auto error_of = [](const std::filesystem::path& path) {
+    return OpenFileToRead(path).status().ToString();
+  };
+  EXPECT_EQ(error_of(pipe), "corruption: " + pipe.string() + " is a pipe, expected a file");
+  EXPECT_THAT(error_of(folder.path()), ::testing::EndsWith(" is a folder, expected a file"));
+  EXPECT_EQ(error_of("/dev/null"),
+            "corruption: /dev/null is neither a file nor a folder, expected a file");
+  EXPECT_EQ(OpenFileToRead(folder.path() / "none").status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(OpenFileToRead(file).ok());
+  EXPECT_EQ(ReadSmallFile(pipe, 10).status().code(), StatusCode::kCorruption);
+  EXPECT_EQ(*ReadSmallFile(file, 3), "tex");
+  EXPECT_EQ(*ReadSmallFileOrPipe("/dev/null", 10), "");
 }
 
 }  // namespace

@@ -266,6 +266,8 @@ TEST_F(SealTest, LinksAreNotFollowed) {
   fs::create_directory_symlink(other, path() / "spare");
   fs::remove(path() / "SYNCED");
   fs::create_symlink(other / "mine", path() / "SYNCED");
+  fs::remove(path() / "RESERVE");
+  fs::create_symlink(other / "mine", path() / "RESERVE");
   Reopen({.key = kKey});
   VARVE_ASSERT_OK(Save(3, {RandomTensor("w", DType::kU8, {30000}, 3)}).status());
   EXPECT_EQ(Slurp(other / "mine"), "text");

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every file of a store of 20 steps is damaged in every way, one file at a time.
 
-A file is missing, cut in half, empty, has its last 4 KiB zeroed or one bit flipped. Then these are asked:
+A file is missing, cut in half, empty, has its last 4 KiB zeroed or one bit flipped. Or a pipe or a folder
+has its name: who opens a pipe waits for ever. Then these are asked:
 
 - readers: an answer is that of the whole store, or an error with exit code 3. Steps that are older
   than the file are read as before.
@@ -31,7 +32,7 @@ MAX_TENSOR_BYTES = 20_000
 NUM_STEPS = 20
 TABLE_BITS = ("first", "middle", "late", "index", "footer", "random")
 OTHER_BITS = ("first", "middle", "late", "random", "random2", "random3")
-WHOLE_KINDS = ("missing", "half", "empty", "zeros")
+WHOLE_KINDS = ("missing", "half", "empty", "zeros", "pipe", "folder")
 ZEROED = 4096
 
 
@@ -112,8 +113,12 @@ class Template:
 def damage(file, kind, rng):
     """Damages the file. False: it would be as before."""
     data = bytearray(file.read_bytes())
-    if kind == "missing":
+    if kind in ("missing", "pipe", "folder"):
         file.unlink()
+        if kind == "pipe":
+            os.mkfifo(file)
+        if kind == "folder":
+            file.mkdir()
         return True
     if kind in ("half", "empty"):
         kept = len(data) // 2 if kind == "half" else 0
@@ -143,7 +148,7 @@ class Case:
     def __init__(self, template, folder, file, kind, seed):
         self.template, self.folder, self.file, self.kind = template, folder, file, kind
         self.what = f"{file} {kind} (seed {seed})"
-        self.rng = random.Random(f"{seed} {file} {kind}")
+        self.seed = seed
         self.faults = []
         self.silent = 0
         self.lost = 0
@@ -161,10 +166,11 @@ class Case:
     def judge(self):
         try:
             self.store = self.folder / "store"
-            shutil.copytree(self.template.store, self.store)
-            if not damage(self.store / self.file, self.kind, self.rng):
-                return self
-            shutil.copytree(self.store, self.folder / "written")
+            for store in (self.store, self.folder / "written"):
+                shutil.copytree(self.template.store, store)
+                rng = random.Random(f"{self.seed} {self.file} {self.kind}")
+                if not damage(store / self.file, self.kind, rng):
+                    return self
             self.ask_readers()
             self.ask_check()
             self.ask_repair()
