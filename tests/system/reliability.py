@@ -9,7 +9,7 @@ so:
   VARVE_KILLS=2000     SIGKILLs of the command
   VARVE_FUZZ_SECONDS=15  for each fuzz target
   VARVE_DAMAGE=some    damages of some files (full: every file in every way)
-  VARVE_SOAK_STEPS=40000  the second half of them is judged
+  VARVE_SOAK_STEPS=80000  all but the first quarter are judged
   VARVE_ROWS=1,4       only these rows
 """
 
@@ -115,10 +115,12 @@ def damage(row):
 def soak(row):
     output = row.log.parent / "soak"
     text = row.python(
-        "tests/system/soak_test.py", "--steps", setting("SOAK_STEPS", "40000"), "--output", output
+        "tests/system/soak_test.py", "--steps", setting("SOAK_STEPS", "80000"), "--output", output
     )
-    drifts = re.findall(r"^  (\S+(?: \d+)?) +(.*?) +median .* drift +(\S+%)", text, re.MULTILINE)
-    return find(r"(\d+ steps)", text) + ", drifts: " + ", ".join(" ".join(d) for d in drifts)
+    slopes = re.findall(
+        r"^  (\S+(?: \d+)?) +(.*?) +median .* slope +(\S+% \+- \S+%)", text, re.MULTILINE
+    )
+    return find(r"(\d+ steps)", text) + ", slopes: " + ", ".join(" ".join(s) for s in slopes)
 
 
 def full_disk(row):
