@@ -40,6 +40,20 @@ Result<FileDescriptor> OpenFileToRead(const std::filesystem::path& path) {
   return fd;
 }
 
+Result<std::string> ReadAtMost(int fd, size_t max_bytes, const std::filesystem::path& path) {
+  std::string contents(max_bytes, '\0');
+  size_t size = 0;
+  while (size < max_bytes) {
+    const ssize_t n = ::read(fd, contents.data() + size, max_bytes - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus("read", path, errno);
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  contents.resize(size);
+  return contents;
+}
+
 Status WriteAll(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 
 #include "varve/result.h"
 #include "varve/status.h"
@@ -37,6 +38,10 @@ Result<FileDescriptor> OpenFileToRead(const std::filesystem::path& path);
 Status CheckIsFile(const struct stat& info, const std::filesystem::path& path);
 // The same of what has the name now. A name of nothing, and one that cannot be looked at, pass.
 Status CheckIsFile(const std::filesystem::path& path);
+
+// Reads from the place of the descriptor to the end of its file, or so many bytes. `path` is the
+// name of the file, for the error. Stateless.
+Result<std::string> ReadAtMost(int fd, size_t max_bytes, const std::filesystem::path& path);
 
 // Writes all bytes at the place of the descriptor. `path` is the name of its file, for the error.
 // Stateless.

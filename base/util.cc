@@ -13,26 +13,6 @@
 
 namespace varve::internal {
 
-namespace {
-
-// Reads to the end of the file, or so many bytes.
-Result<std::string> ReadAtMost(const FileDescriptor& fd, const std::filesystem::path& path,
-                               size_t max_bytes) {
-  std::string contents(max_bytes, '\0');
-  size_t size = 0;
-  while (size < max_bytes) {
-    const ssize_t n = ::read(fd.get(), contents.data() + size, max_bytes - size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus("read", path, errno);
-    if (n == 0) break;
-    size += static_cast<size_t>(n);
-  }
-  contents.resize(size);
-  return contents;
-}
-
-}  // namespace
-
 std::string StepName(std::string_view run, uint64_t step) {
   return "step " + std::to_string(step) + " of run " + std::string(run);
 }
@@ -85,13 +65,13 @@ Status WriteFileAtomically(const std::filesystem::path& path, std::string_view c
 
 Result<std::string> ReadSmallFile(const std::filesystem::path& path, size_t max_bytes) {
   VARVE_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenFileToRead(path));
-  return ReadAtMost(fd, path, max_bytes);
+  return ReadAtMost(fd.get(), max_bytes, path);
 }
 
 Result<std::string> ReadSmallFileOrPipe(const std::filesystem::path& path, size_t max_bytes) {
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.is_open()) return ErrnoStatus("open", path, errno);
-  return ReadAtMost(fd, path, max_bytes);
+  return ReadAtMost(fd.get(), max_bytes, path);
 }
 
 FolderUse MeasureFolder(const std::filesystem::path& path) {

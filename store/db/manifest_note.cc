@@ -15,6 +15,7 @@
 #include "base/file_descriptor.h"
 #include "base/util.h"
 #include "store/db/manifest_log.h"
+#include "store/db/spare_files.h"
 #include "store/format/fixed_file.h"
 #include "store/format/format_file.h"
 
@@ -88,6 +89,30 @@ std::optional<ManifestFacts> LookAt(const fs::path& file, uint64_t noted) {
   return facts;
 }
 
+// Each record comes to the manifest first, and then to the copy. So a manifest that is read after
+// its copy is as long.
+Status CompareWithCopy(const fs::path& store) {
+  const Result<std::string> name = ReadCurrentName(store);
+  if (!name.ok()) return Status::Ok();  // opening says it
+  const fs::path manifest = store / "db" / *name, copy = SpareOfManifest(manifest);
+  const auto read = [](const fs::path& file) {
+    std::error_code error;
+    const uint64_t bytes = fs::file_size(file, error);
+    return error ? Result<std::string>(std::string()) : ReadSmallFile(file, bytes);
+  };
+  const Result<std::string> copied = read(copy), log = read(manifest);
+  if (!copied.ok() || !log.ok()) return Status::Ok();
+  const uint64_t end = EndOfLogRecords(*log, LogChecksums::kCompare),
+                 copied_end = EndOfLogRecords(*copied, LogChecksums::kCompare);
+  if (copied_end <= end || !copied->starts_with(log->substr(0, end))) return Status::Ok();
+  return Status::Corruption(manifest.string() + " can be read up to byte " + std::to_string(end) +
+                            ", expected " + std::to_string(copied_end) + " as in its copy " +
+                            copy.string() +
+                            ": its end is lost, and with it the newest changes of the store. varve "
+                            "repair takes the copy. "
+                            "To go on with the older state that is left, remove the copy");
+}
+
 }  // namespace
 
 ManifestNote::~ManifestNote() {
@@ -141,7 +166,7 @@ std::optional<NotedManifest> ReadManifestNote(const fs::path& store) {
 Status CheckManifestLength(const fs::path& store) {
   // The note is read first. The manifest only grows, so it holds what any earlier note says.
   const auto note = ReadManifestNote(store);
-  if (!note.has_value()) return Status::Ok();
+  if (!note.has_value()) return CompareWithCopy(store);
   const Result<std::string> name = ReadCurrentName(store);
   if (!name.ok() || *name != note->manifest) return Status::Ok();  // opening says the first
   const fs::path manifest = store / "db" / *name;
@@ -160,7 +185,8 @@ Status CheckManifestLength(const fs::path& store) {
       ": its end is lost, and with it the newest changes of the store. varve repair takes its copy "
       "in spare/, if there is one. Else put the file back, or take the store from a backup. To go "
       "on with the older state that is left, remove " +
-      (store / (is_backup ? "BACKUP" : kManifestNoteName)).string());
+      (store / (is_backup ? "BACKUP" : kManifestNoteName)).string() + " and " +
+      SpareOfManifest(manifest).string());
 }
 
 }  // namespace varve::internal

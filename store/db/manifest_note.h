@@ -8,8 +8,9 @@
 // The note is written after the sync, so it never says more than what is on the disk. The first
 // note about a manifest is synced, and later ones are not. So a power cut may leave an older note,
 // which says less. What lies behind it may be torn by the cut, and is then no damage: see
-// manifest_file_system.h. A note about another manifest than the current one is ignored. Stores
-// without a note are read as they are.
+// manifest_file_system.h. A note about another manifest than the current one is ignored. Without a
+// note, a manifest that ends before its copy in spare/ is damage. Stores with neither are read as
+// they are.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,8 @@ struct NotedManifest {
 std::optional<NotedManifest> ReadManifestNote(const std::filesystem::path& store);
 
 // kCorruption: the manifest that CURRENT names is shorter than the note says, or ends earlier for
-// RocksDB. Any thread and any process may call it, also while a writer works.
+// RocksDB, or there is no note and its copy goes on. Any thread and any process may call it, also
+// while a writer works.
 Status CheckManifestLength(const std::filesystem::path& store);
 
 }  // namespace varve::internal

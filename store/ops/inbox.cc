@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/ops/inbox.h"
 
+#include <fcntl.h>
 #include <flatbuffers/flatbuffers.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/random_number.h"
 #include "base/util.h"
 #include "store/format/verified_buffer.h"
@@ -172,6 +176,27 @@ Result<InboxAnswer> DecodeAnswer(std::string_view value) {
   return out;
 }
 
+namespace {
+
+// Another user may be allowed to make files in the folder, for example by the rights of a group,
+// and shall not change the store with the rights of its writer.
+Status CheckSender(int fd, const fs::path& request, const fs::path& store) {
+  struct stat sent {
+  }, owned{};
+  if (::fstat(fd, &sent) != 0) return ErrnoStatus("look at", request, errno);
+  if (::stat(store.c_str(), &owned) != 0) return ErrnoStatus("look at", store, errno);
+  if (sent.st_uid == 0 || sent.st_uid == ::geteuid() || sent.st_uid == owned.st_uid) {
+    return Status::Ok();
+  }
+  return Status::FailedPrecondition(
+      request.string() + " is a request of user " + std::to_string(sent.st_uid) +
+      ", expected one of user " + std::to_string(owned.st_uid) +
+      ", who owns the store, of the writer's user or of root. It was not applied: let one of them "
+      "run the command");
+}
+
+}  // namespace
+
 Status Inbox::Prepare() const {
   std::error_code error;
   fs::create_directory(folder_, error);
@@ -231,7 +256,10 @@ Result<InboxRequest> Inbox::Start(const Waiting& waiting) const {
     fs::rename(File(waiting.name, kRequest), started, error);
     if (error) return Status::IOError("cannot take " + started.string() + ": " + error.message());
   }
-  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(started, kMaxFileBytes));
+  const FileDescriptor fd(::open(started.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.is_open()) return ErrnoStatus("open", started, errno);
+  VARVE_RETURN_IF_ERROR(CheckSender(fd.get(), started, folder_.parent_path()));
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadAtMost(fd.get(), kMaxFileBytes, started));
   return DecodeRequest(bytes);
 }
 

@@ -48,7 +48,8 @@ class Inbox {
   Result<std::string> Put(const InboxRequest& request) const;
   Result<std::optional<InboxAnswer>> TakeAnswer(const std::string& name) const;
 
-  // For the writer. Start marks a waiting request as started and reads it.
+  // For the writer. Start marks a waiting request as started and reads it. kFailedPrecondition: it
+  // is one of a user who is neither the owner of the store's folder, nor the writer's, nor root.
   struct Waiting {
     std::string name;
     bool was_started = false;  // a writer started it but did not finish

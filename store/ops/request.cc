@@ -121,7 +121,8 @@ Status StoreImpl::ApplyInbox() {
   };
   for (const Inbox::Waiting& waiting : inbox.List()) {
     const Result<InboxRequest> request = inbox.Start(waiting);
-    if (!request.ok() && request.status().code() != StatusCode::kCorruption) {
+    const StatusCode code = request.status().code();
+    if (code == StatusCode::kIOError || code == StatusCode::kNotFound) {
       note(request.status());  // it stays, for a better time
       continue;
     }

@@ -235,6 +235,7 @@ TEST_F(SealTest, ATornEndIsSealedWithoutIt) {
   SaveSteps(3);
   store_.reset();
   fs::remove(path() / "SYNCED");
+  fs::remove_all(path() / "spare");
   fs::resize_file(Manifest(), fs::file_size(Manifest()) - 40);
   VARVE_ASSERT_OK(SealStore(path(), kKey).status());  // there is a seal, and it stays
   ExpectSealed(path());
@@ -357,6 +358,7 @@ TEST_F(SealTest, AManifestThatIsShorterThanItsNewestSealIsTheStateBefore) {
   ASSERT_EQ(seals.size(), 2u);
   const uint64_t before = std::min(seals[0].bytes, seals[1].bytes);
   fs::remove(path() / "SYNCED");
+  fs::remove_all(path() / "spare");
   fs::resize_file(Manifest(), before + 10);
   Reopen({.key = kKey});
   EXPECT_THAT(store_->OpenCheckpoint("main", 3), FailsWith(StatusCode::kNotFound, "3"));

@@ -10,6 +10,7 @@
 
 #include "base/util.h"
 #include "store/db/manifest_log.h"
+#include "store/db/spare_files.h"
 #include "tests/store/store_fixture.h"
 #include "varve/backup.h"
 
@@ -89,9 +90,21 @@ TEST_F(ManifestNoteTest, NoDamageOfTheManifestHidesAStepWithoutAWord) {
   ExpectAllSteps();
 }
 
-TEST_F(ManifestNoteTest, WithoutTheNoteWhatIsLeftOpens) {
+TEST_F(ManifestNoteTest, WithoutTheNoteTheCopyTells) {
+  fs::remove(note());
+  for (const size_t kept : {bytes_.size() - 64, bytes_.size() / 2}) {
+    Put(bytes_.substr(0, kept));
+    EXPECT_THAT(Store::Open(path()), FailsWith(StatusCode::kCorruption, "as in its copy"));
+    EXPECT_THAT(Store::OpenForReading(path()), FailsWith(StatusCode::kCorruption, "end is lost"));
+  }
+  Put(bytes_);
+  ExpectAllSteps();
+}
+
+TEST_F(ManifestNoteTest, WithNeitherNoteNorCopyWhatIsLeftOpens) {
   Put(bytes_.substr(0, bytes_.size() - 64));
   fs::remove(note());
+  fs::remove(SpareOfManifest(manifest_));
   store_ = Store::Open(path()).value();
   EXPECT_LT(store_->ListCheckpoints("main").value().size(), 5u);
 }

@@ -4,6 +4,7 @@
 #include "varve/request.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -132,6 +133,28 @@ TEST_F(RequestTest, OneThatCannotBeReadHoldsUpNoOther) {
   VARVE_ASSERT_OK(Submit(path(), SetMetricsRequest{{"main", 1}, {{"x", 1}}}).status());
   EXPECT_EQ(*store_->FindTag("main", "t"), 2);
   EXPECT_THAT(InboxFiles(), UnorderedElementsAre("0.started", "1.request"));
+}
+
+TEST_F(RequestTest, OneOfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  constexpr uid_t kStranger = 12345;
+  store_.reset();
+  const Inbox inbox(path());
+  const auto name = inbox.Put({DropRequest{{{"main", 1}}}, false});
+  ASSERT_EQ(::chown((path() / "inbox" / (*name + ".request")).c_str(), kStranger, kStranger), 0);
+  Reopen();
+  VARVE_ASSERT_OK(Submit(path(), SetTagRequest{{"main", 2}, "t"}).status());
+  const auto answer = inbox.TakeAnswer(*name);
+  ASSERT_TRUE(answer.ok() && answer->has_value());
+  EXPECT_THAT((*answer)->status,
+              FailsWith(StatusCode::kFailedPrecondition, "is a request of user 12345"));
+  EXPECT_EQ(store_->ListCheckpoints("main")->size(), 3);
+  // The owner of the folder may ask.
+  ASSERT_EQ(::chown(path().c_str(), kStranger, kStranger), 0);
+  const auto again = inbox.Put({DropRequest{{{"main", 1}}}, true});
+  ASSERT_EQ(::chown((path() / "inbox" / (*again + ".request")).c_str(), kStranger, kStranger), 0);
+  VARVE_ASSERT_OK(Submit(path(), SetTagRequest{{"main", 2}, "u"}).status());
+  EXPECT_EQ(store_->ListCheckpoints("main")->size(), 2);
 }
 
 TEST_F(RequestTest, NonsenseInTheInboxHarmsNobody) {
