@@ -5,12 +5,21 @@
 
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/trainer_hooks/state_fixture.h"
 #include "varve/group_checkpointer.h"
 
 namespace varve::internal::testing {
+
+// GCC 12 takes the strings of a designated initialiser with a list for uninitialised (its bug
+// 105562).
+inline CheckpointerOptions WithReplicas(std::vector<ReplicaRule> replicas) {
+  CheckpointerOptions options;
+  options.replicas = std::move(replicas);
+  return options;
+}
 
 class RanksTest : public ::testing::Test {
  protected:

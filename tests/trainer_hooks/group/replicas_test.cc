@@ -329,7 +329,8 @@ TEST_F(ReplicasTest, AFailureThatIsNotFatalIsInTheMetrics) {
 }
 
 TEST_F(ReplicasTest, TheLowestRanksReplicaMayBeTakenWithAWarning) {
-  Run(3,
+  Run(
+      3,
       [&](int rank, AsyncCheckpointer* checkpointer) {
         const TestTrainer trainer = WithDifferent(rank, 2);
         VARVE_ASSERT_OK(checkpointer->Save(2, trainer.state).status());
@@ -343,7 +344,7 @@ TEST_F(ReplicasTest, TheLowestRanksReplicaMayBeTakenWithAWarning) {
         VARVE_ASSERT_OK(checkpointer->Restore("2", {}, &into.state).status());
         EXPECT_EQ(into.Bytes("bn"), WithDifferent(0, 2).Bytes("bn"));
       },
-      {.replicas = {{"b*", ReplicaPolicy::kTakeLowest}}});
+      WithReplicas({{"b*", ReplicaPolicy::kTakeLowest}}));
 }
 
 // A vocabulary of 5 rows, padded to 6. All ranks have a replica.
@@ -365,7 +366,8 @@ TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
                           "too: fill it alike, or let ReplicaPolicy::kEqualButPadding"));
     checkpointer->Close().IgnoreError();
   });
-  Run(2,
+  Run(
+      2,
       [&](int rank, AsyncCheckpointer* checkpointer) {
         const TestTrainer trainer = make(rank);
         VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
@@ -376,7 +378,7 @@ TEST_F(ReplicasTest, ReplicasThatDifferInPaddingAloneSaySo) {
         VARVE_ASSERT_OK(checkpointer->Restore("1", {}, &into.state).status());
         EXPECT_EQ(into.Bytes("wte"), make(0).Bytes("wte"));
       },
-      {.replicas = {{"wte", ReplicaPolicy::kTakeLowest}}});
+      WithReplicas({{"wte", ReplicaPolicy::kTakeLowest}}));
 }
 
 // Elements of less than a byte are not compared without their padding.
@@ -399,7 +401,7 @@ TEST_F(ReplicasTest, ReplicasOfNibblesMayDifferInPaddingAlone) {
 TEST_F(ReplicasTest, PaddingMayDifferWhereTheRuleSaysSo) {
   ShardLayout layout = ShardLayout::Whole({5, 4});
   layout.axes[0].push_back({.length = 1, .is_padding = true});
-  const CheckpointerOptions options{.replicas = {{"w*", ReplicaPolicy::kEqualButPadding}}};
+  const CheckpointerOptions options = WithReplicas({{"w*", ReplicaPolicy::kEqualButPadding}});
   const auto make = [&](int rank, bool is_strided) {
     TestTrainer trainer;
     std::vector<float> values(is_strided ? 48 : 24, 1);
@@ -452,7 +454,7 @@ TEST_F(ReplicasTest, AllThatDifferIsTold) {
 }
 
 TEST_F(ReplicasTest, EachRankMayKeepItsOwn) {
-  const CheckpointerOptions options{.replicas = {{"bn", ReplicaPolicy::kKeepPerRank}}};
+  const CheckpointerOptions options = WithReplicas({{"bn", ReplicaPolicy::kKeepPerRank}});
   Run(
       3,
       [&](int rank, AsyncCheckpointer* checkpointer) {

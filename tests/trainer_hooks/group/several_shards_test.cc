@@ -169,7 +169,7 @@ TEST_F(SeveralShardsTest, ShardsOfOneRankMayNotOverlap) {
 }
 
 TEST_F(SeveralShardsTest, AreNotKeptPerRank) {
-  const CheckpointerOptions options{.replicas = {{"w", ReplicaPolicy::kKeepPerRank}}};
+  const CheckpointerOptions options = WithReplicas({{"w", ReplicaPolicy::kKeepPerRank}});
   Run(
       2,
       [&](int rank, AsyncCheckpointer* checkpointer) {

@@ -427,8 +427,9 @@ TEST_F(AsyncCheckpointerTest, AnIOErrorBeforeTheSaveIsTriedAgain) {
 }
 
 TEST_F(AsyncCheckpointerTest, RetentionRunsAfterTheCommitByNumber) {
-  Open({.retention = RetentionPolicy{
-            .keep_last = 1, .keep_best = {{.metric = "loss"}}, .keep_tags = {"*"}}});
+  CheckpointerOptions options;  // GCC 12 takes the strings of an initialiser for uninitialised
+  options.retention = {.keep_last = 1, .keep_best = {{.metric = "loss"}}, .keep_tags = {"*"}};
+  Open(options);
   TestState state;
   TestTensor* const t = state.Add(RandomTensor("t", DType::kU8, {1 << 20}, 1));
   for (const uint64_t step : {999997u, 999998u, 999999u, 1000000u, 1000001u}) {
