@@ -109,8 +109,8 @@ Status CompareWithCopy(const fs::path& store) {
                             ", expected " + std::to_string(copied_end) + " as in its copy " +
                             copy.string() +
                             ": its end is lost, and with it the newest changes of the store. varve "
-                            "repair takes the copy. "
-                            "To go on with the older state that is left, remove the copy");
+                            "repair takes the copy. To go on with the older state that is left, "
+                            "remove the copy");
 }
 
 }  // namespace

@@ -181,8 +181,8 @@ namespace {
 // Another user may be allowed to make files in the folder, for example by the rights of a group,
 // and shall not change the store with the rights of its writer.
 Status CheckSender(int fd, const fs::path& request, const fs::path& store) {
-  struct stat sent {
-  }, owned{};
+  struct stat sent {};
+  struct stat owned {};
   if (::fstat(fd, &sent) != 0) return ErrnoStatus("look at", request, errno);
   if (::stat(store.c_str(), &owned) != 0) return ErrnoStatus("look at", store, errno);
   if (sent.st_uid == 0 || sent.st_uid == ::geteuid() || sent.st_uid == owned.st_uid) {

@@ -118,9 +118,9 @@ Result<RepairReport> Repair::Run() {
                                       "that can be read into a plain store (varve copy)");
   }
   VARVE_RETURN_IF_ERROR(ReadFormat());
-  VARVE_RETURN_IF_ERROR(RemoveWhatIsNoFile());
   VARVE_ASSIGN_OR_RETURN(sealer_, StoreImpl::MakeSealer(path_, {.key = options_.key}, format_,
                                                         /*for_writing=*/true));
+  VARVE_RETURN_IF_ERROR(RemoveWhatIsNoFile());
   const auto lock = DatabaseLock::Take(path_);
   if (!lock.ok()) return lock.status();
   VARVE_RETURN_IF_ERROR(FinishEarlier());

@@ -174,7 +174,7 @@ def is_strict(options):
 
 
 def judge(options, who, points, names, share):
-    """Prints a line for each name. Returns those that drift. `share`: of the points that a slope spans."""
+    """Prints a line for each name. Returns those that drift. A slope spans this share of the points."""
     drifting = []
     for name in names:
         column = COLUMNS.index(name)
