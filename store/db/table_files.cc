@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/coding.h"
 #include "base/file_descriptor.h"
 #include "base/util.h"
 #include "store/db/manifest_tables.h"
@@ -31,8 +32,22 @@ size_t CountFiles(const std::filesystem::path& folder) {
   return num_files;
 }
 
-// Says what is wrong with a table file that should have `bytes`. Empty = it opens.
-std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
+// RocksDB gives an ingested table a number, which the manifest names. It opens no table whose
+// properties have another one but 0. The checksum of the properties does not cover this number.
+std::string WhatAilsNumber(const rocksdb::TableProperties& properties, uint64_t expected) {
+  const auto& named = properties.user_collected_properties;
+  const auto found = named.find("rocksdb.external_sst_file.global_seqno");
+  if (found == named.end() || found->second.size() != sizeof(uint64_t)) return "";
+  const auto number = LoadLittle<uint64_t>(AsBytes(found->second).data());
+  if (number == 0 || number == expected) return "";
+  return "has the sequence number " + std::to_string(number) + " in its properties, expected " +
+         std::to_string(expected);
+}
+
+// Says what is wrong with a table file. Empty = it opens.
+std::string WhatAilsTable(const std::filesystem::path& file,
+                          const rocksdb::LiveFileMetaData& expected) {
+  const uint64_t bytes = expected.size;
   struct stat info {};
   if (::stat(file.c_str(), &info) != 0) {
     return errno == ENOENT ? "is missing, expected " + std::to_string(bytes) + " bytes"
@@ -41,8 +56,10 @@ std::string WhatAilsTable(const std::filesystem::path& file, uint64_t bytes) {
   if (static_cast<uint64_t>(info.st_size) != bytes) {
     return "has " + std::to_string(info.st_size) + " bytes, expected " + std::to_string(bytes);
   }
-  const rocksdb::Status status = rocksdb::SstFileReader(MakeTableOptions()).Open(file.string());
-  return status.ok() ? "" : "cannot be opened: " + status.ToString();
+  rocksdb::SstFileReader reader(MakeTableOptions());
+  const rocksdb::Status status = reader.Open(file.string());
+  if (!status.ok()) return "cannot be opened: " + status.ToString();
+  return WhatAilsNumber(*reader.GetTableProperties(), expected.largest_seqno);
 }
 
 Result<Families> FindFamiliesOf(const std::filesystem::path& store) {
@@ -247,7 +264,7 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
     const std::string name = std::filesystem::path(file.name).filename();
     if (sound.contains(name)) continue;
     const std::filesystem::path full = DbPath(store) / name;
-    const std::string what = WhatAilsTable(full, file.size);
+    const std::string what = WhatAilsTable(full, file);
     if (what.empty()) continue;
     lost.push_back(
         {file.column_family_name, name,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every file of a store of 20 steps is damaged in every way, one file at a time.
 
-A file is missing, cut in half, empty, has its last 4 KiB zeroed or one bit flipped. Or a pipe or a folder
-has its name: who opens a pipe waits for ever. Then these are asked:
+A file is missing, cut in half, empty, has its last 4 KiB zeroed or one bit flipped, also in the number of an
+ingested table, which no checksum covers. Or a pipe or a folder has its name: who opens a pipe waits for ever.
+Then these are asked:
 
 - readers: an answer is that of the whole store, or an error with exit code 3. Steps that are older
   than the file are read as before.
@@ -30,7 +31,7 @@ import safetensors_bytes as files
 FULL_SIZE = "VARVE_FULL_SIZE" in os.environ
 MAX_TENSOR_BYTES = 20_000
 NUM_STEPS = 20
-TABLE_BITS = ("first", "middle", "late", "index", "footer", "random")
+TABLE_BITS = ("first", "middle", "late", "index", "footer", "number", "random")
 OTHER_BITS = ("first", "middle", "late", "random", "random2", "random3")
 # A repair makes anew what tables of these families hold.
 DERIVED_FAMILIES = ("births", "counts", "index", "meta")
@@ -130,9 +131,11 @@ def damage(file, kind, rng):
         changed = any(data[-ZEROED:])
         file.write_bytes(data[:-ZEROED] + bytes(len(data[-ZEROED:])))
         return changed
-    if not data:
+    number = data.rfind(b"global_seqno")
+    if not data or kind == "bit number" and number < 0:
         return False
     place = {
+        "number": number + len("global_seqno") + 2,
         "first": min(17, len(data) - 1),
         "middle": len(data) // 2,
         "late": len(data) * 9 // 10,
@@ -327,14 +330,17 @@ def cases(template):
 
 
 def find_wrong_losses(table, num_steps):
-    """A table that is gone takes its own steps with it and no others, as docs/durability.md says. So over all
-    tables of a family each step is lost once. The step with a metric has a record in two tables."""
+    """A table that is gone takes its own steps with it and no others, as docs/durability.md says.
+
+    So over all tables of a family each step is lost once. The step with a metric has two records. If they
+    lie in two tables, none of these takes the step.
+    """
     wrong = []
     for family in ("lists", "state", "steps", "tensors"):
         lost = table[f"tables of {family}", "missing"]["steps lost"]
-        expected = num_steps - 1 if family == "steps" else num_steps
-        if lost != expected:
-            wrong.append(f"tables of {family}: {lost} steps are lost, expected {expected}")
+        least = num_steps - 1 if family == "steps" else num_steps
+        if not least <= lost <= num_steps:
+            wrong.append(f"tables of {family}: {lost} steps are lost, expected {num_steps}")
     return wrong
 
 
