@@ -29,8 +29,8 @@ using Frames = std::vector<Frame>;
 // Returns the bytes of the frames, each of which counts once.
 uint64_t SumOfDistinct(Frames* frames) {
   std::ranges::sort(*frames, std::less<>());
-  const auto same = std::ranges::unique(*frames);
-  frames->erase(same.begin(), same.end());
+  // Clang 14 does not know the subrange of std::ranges::unique.
+  frames->erase(std::unique(frames->begin(), frames->end()), frames->end());
   uint64_t sum = 0;
   for (const Frame& frame : *frames) sum += frame.bytes;
   return sum;
