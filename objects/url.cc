@@ -40,7 +40,8 @@ std::optional<unsigned> HexDigit(char c) {
   return std::nullopt;
 }
 
-// nullopt = a percent sign is not followed by two hexadecimal digits.
+// nullopt = a percent sign is not followed by two hexadecimal digits, or stands for NUL, at which a
+// path would end.
 std::optional<std::string> Decode(std::string_view text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -50,7 +51,7 @@ std::optional<std::string> Decode(std::string_view text) {
     }
     if (text.size() - i < 3) return std::nullopt;
     const auto high = HexDigit(text[i + 1]), low = HexDigit(text[i + 2]);
-    if (!high.has_value() || !low.has_value()) return std::nullopt;
+    if (!high.has_value() || !low.has_value() || *high + *low == 0) return std::nullopt;
     decoded += static_cast<char>(*high * 16 + *low);
     i += 2;
   }
@@ -105,7 +106,7 @@ Result<ObjectsUrl> ObjectsUrl::Parse(std::string_view text) {
   const bool has_control =
       std::any_of(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == 0x7f; });
   const auto decoded_place = Decode(place), decoded_path = Decode(rest.substr(slash));
-  if (has_control && url.scheme != "file") return bad;
+  if ((has_control && url.scheme != "file") || text.find('\0') != text.npos) return bad;
   if (!decoded_place.has_value() || !decoded_path.has_value()) return bad;
   VARVE_RETURN_IF_ERROR(ParseQuery(query, bad, &url.query));
   url.place = *decoded_place;

@@ -31,19 +31,21 @@ TEST(ObjectsUrlTest, PartsAreFound) {
 }
 
 TEST(ObjectsUrlTest, WhatIsWrongIsSaid) {
-  for (const auto& [text, says] :
-       std::vector<std::pair<std::string, std::string>>{{"", "is no URL"},
-                                                        {"/a/b", "is no URL"},
-                                                        {"://b", "is no URL"},
-                                                        {"1s://b", "is no URL"},
-                                                        {"file://host/b", "three slashes"},
-                                                        {"file://", "three slashes"},
-                                                        {"s3:///prefix", "malformed"},
-                                                        {"s3://b/p q", "malformed"},
-                                                        {"s3://b/%4", "malformed"},
-                                                        {"s3://b/%zz", "malformed"},
-                                                        {"s3://b/?=x", "malformed"},
-                                                        {"s3://b/?x=1&x=2", "malformed"}}) {
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {"", "is no URL"},
+           {"/a/b", "is no URL"},
+           {"://b", "is no URL"},
+           {"1s://b", "is no URL"},
+           {"file://host/b", "three slashes"},
+           {"file://", "three slashes"},
+           {"s3:///prefix", "malformed"},
+           {"s3://b/p q", "malformed"},
+           {"s3://b/%4", "malformed"},
+           {"s3://b/%zz", "malformed"},
+           {"file:///a%00b", "malformed"},
+           {std::string("file:///a\0b", 11), "malformed"},
+           {"s3://b/?=x", "malformed"},
+           {"s3://b/?x=1&x=2", "malformed"}}) {
     const auto url = ObjectsUrl::Parse(text);
     EXPECT_EQ(url.status().code(), StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(url.status().message(), HasSubstr(says)) << text;
