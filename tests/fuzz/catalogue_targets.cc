@@ -2,13 +2,9 @@
 //
 // The files of a catalogue that has an index. Each target writes its input as one file, and makes
 // the digests that name it right.
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,18 +24,12 @@ constexpr AttemptId kAttempt = 5;
 constexpr uint32_t kNumParts = 4;
 constexpr std::string_view kFirst = "layer.0.weight";
 
-// A root in memory, of this process. It is removed when the process ends in order.
+// A root in memory.
 class Root {
  public:
   static const Root& Get() {
     static const Root root;
     return root;
-  }
-  Root(const Root&) = delete;
-  Root& operator=(const Root&) = delete;
-  ~Root() {
-    std::error_code ignored;
-    fs::remove_all(place_.root, ignored);
   }
 
   const CataloguePlaceOnDisk& place() const { return place_; }
@@ -47,16 +37,11 @@ class Root {
   fs::path Section() const { return Index().string() + ".p0"; }
 
  private:
-  Root() {
-    std::string name =
-        (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
-        "varve-fuzz-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    place_ = {name, kDigestSeed, kAttempt};
+  Root() : place_{ScratchFolder() / "root", kDigestSeed, kAttempt} {
     fs::create_directories(Index().parent_path());
   }
 
-  CataloguePlaceOnDisk place_;
+  const CataloguePlaceOnDisk place_;
 };
 
 std::map<uint32_t, GroupPart> Parts() {
@@ -65,16 +50,6 @@ std::map<uint32_t, GroupPart> Parts() {
     parts[rank] = {.member = 70 + rank, .root = {rank, 1}, .num_tensors = 1, .logical_bytes = 128};
   }
   return parts;
-}
-
-void Write(const fs::path& path, std::string_view bytes) {
-  std::ofstream out(path, std::ios::binary);
-  out << bytes;
-}
-
-std::string Read(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 // Opens what lies there, and reads all that it names.
@@ -95,7 +70,7 @@ void OpenAndRead(const Digest& index) {
 }
 
 void ReadIndex(std::span<const std::byte> input) {
-  Write(Root::Get().Index(), AsString(input));
+  WriteFile(Root::Get().Index(), AsString(input));
   OpenAndRead(ComputeDigest(kDigestSeed, input));
 }
 
@@ -116,7 +91,7 @@ std::pair<std::string, std::string> Files(size_t inline_bytes) {
   const auto digest = WriteIndexedCatalogue(Root::Get().place(), catalogue, Parts(),
                                             {.inline_bytes = inline_bytes, .section_bytes = 1});
   if (!digest.ok()) std::abort();
-  return {Read(Root::Get().Index()), inline_bytes == 0 ? Read(Root::Get().Section()) : ""};
+  return {ReadFile(Root::Get().Index()), inline_bytes == 0 ? ReadFile(Root::Get().Section()) : ""};
 }
 
 // The index of Files(0), which names its section by a digest, gets that of the input.
@@ -134,8 +109,8 @@ void ReadSection(std::span<const std::byte> input) {
   const size_t at = index.find(digest);
   if (at == std::string::npos) std::abort();
   index.replace(at, digest.size(), bytes_of(AsString(input)));
-  Write(Root::Get().Section(), AsString(input));
-  Write(Root::Get().Index(), index);
+  WriteFile(Root::Get().Section(), AsString(input));
+  WriteFile(Root::Get().Index(), index);
   OpenAndRead(ComputeDigest(kDigestSeed, AsBytes(index)));
 }
 

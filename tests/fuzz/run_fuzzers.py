@@ -3,6 +3,7 @@
 
 import argparse
 import concurrent.futures
+import dataclasses
 import os
 import pathlib
 import re
@@ -87,27 +88,81 @@ class Fuzzer:
         return executions, coverage, len(list(corpus.iterdir())), found, took
 
 
+@dataclasses.dataclass
+class Totals:
+    """What all rounds of a target came to."""
+
+    executions: int = 0
+    coverage: int = 0
+    inputs: int = 0
+    found: list = dataclasses.field(default_factory=list)
+
+    def add(self, executions, coverage, inputs, found, _):
+        self.executions += executions
+        self.coverage = max(self.coverage, coverage)
+        self.inputs = inputs
+        self.found += found
+
+
+def run_round(fuzzer, totals, options):
+    """Each target has its seconds, whether it is fast or slow. Returns the executions of all."""
+    before = sum(each.executions for each in totals.values())
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        results = pool.map(lambda name: fuzzer.run(name, options.seconds), totals)
+        for name, result in zip(totals, results, strict=True):
+            totals[name].add(*result)
+    return sum(each.executions for each in totals.values()) - before
+
+
+def run_rounds(fuzzer, totals, options):
+    """Returns the number of rounds: enough for the executions, or up to one with a finding."""
+    executions, rounds = 0, 0
+    while rounds == 0 or executions < options.executions:
+        added = run_round(fuzzer, totals, options)
+        executions += added
+        rounds += 1
+        print(f"round {rounds}: {executions} executions so far", file=sys.stderr, flush=True)
+        if added == 0 or any(each.found for each in totals.values()):
+            break
+    return rounds
+
+
+def print_table(totals, rounds, seconds):
+    print(f"{'target':<20} {'executions':>11} {'coverage':>9} {'inputs':>7} findings")
+    for name, each in totals.items():
+        text = " ".join(str(found) for found in each.found) or "0"
+        print(f"{name:<20} {each.executions:>11} {each.coverage:>9} {each.inputs:>7} {text}")
+    executions = sum(each.executions for each in totals.values())
+    num_found = sum(len(each.found) for each in totals.values())
+    times = f"{rounds} times " if rounds > 1 else ""
+    print(
+        f"{len(totals)} targets, {times}{seconds} s each: {executions} executions, {num_found} findings"
+    )
+    return executions, num_found
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--seconds", type=int, default=15, help="for each target")
+    parser.add_argument("--seconds", type=int, default=15, help="for each target in each round")
+    parser.add_argument(
+        "--executions",
+        type=int,
+        default=0,
+        help="of all targets together: rounds go on until there are so many",
+    )
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     fuzzer = Fuzzer(options.build.resolve())
-    names = [name for name in fuzzer.names() if options.only in name]
-    print(f"{'target':<20} {'executions':>11} {'coverage':>9} {'inputs':>7} findings", flush=True)
-    total, num_found = 0, 0
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(lambda name: fuzzer.run(name, options.seconds), names)
-        for name, (executions, coverage, inputs, found, _) in zip(names, results, strict=True):
-            total += executions
-            num_found += len(found)
-            text = " ".join(str(each) for each in found) or "0"
-            print(f"{name:<20} {executions:>11} {coverage:>9} {inputs:>7} {text}", flush=True)
-    print(
-        f"{len(names)} targets, {options.seconds} s each: {total} executions, {num_found} findings"
-    )
+    totals = {name: Totals() for name in fuzzer.names() if options.only in name}
+    if not totals:
+        sys.exit(f'no target has "{options.only}" in its name')
+    rounds = run_rounds(fuzzer, totals, options)
+    executions, num_found = print_table(totals, rounds, options.seconds)
+    if num_found == 0 and executions < options.executions:
+        print(f"a round had no executions, so {options.executions} were not reached")
+        return 1
     return 1 if num_found else 0
 
 

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,11 +23,17 @@ struct FuzzTarget {
   std::string_view name;
   void (*run)(std::span<const std::byte> input);
   std::vector<std::string> seeds;  // valid inputs, for mutations to start from
+  // Opens whole stores, so that few inputs must do where time is short.
+  bool is_slow = false;
 };
 
 std::vector<FuzzTarget> FrameTargets();
 std::vector<FuzzTarget> StoreTargets();
 std::vector<FuzzTarget> CatalogueTargets();
+std::vector<FuzzTarget> FileTargets();     // FORMAT, GROUP, seals, the log of a group
+std::vector<FuzzTarget> HookTargets();     // what ranks send each other
+std::vector<FuzzTarget> ObjectTargets();   // what object stores answer
+std::vector<FuzzTarget> WholeTargets();    // stores with damaged files, and calls of stores
 std::vector<FuzzTarget> CommandTargets();  // texts of the command line
 std::vector<FuzzTarget> FormatTargets();   // files of others
 
@@ -52,5 +60,16 @@ class ExactBytes {
 
 // The bytes of a file of tests/golden. Empty when it is missing.
 std::string ReadGolden(const std::string& name);
+
+// Ends the process unless it holds.
+inline void Require(bool holds) {
+  if (!holds) std::abort();
+}
+
+// A folder of this process, in memory where that is possible. It is removed when the process ends
+// in order.
+const std::filesystem::path& ScratchFolder();
+void WriteFile(const std::filesystem::path& path, std::string_view bytes);
+std::string ReadFile(const std::filesystem::path& path);
 
 }  // namespace varve::internal::fuzz

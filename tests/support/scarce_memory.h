@@ -15,8 +15,9 @@ class ScarceMemory {
   ScarceMemory(const ScarceMemory&) = delete;
   ScarceMemory& operator=(const ScarceMemory&) = delete;
 
-  // Returns the bytes of the largest allocation that was asked for meanwhile.
+  // Returns the bytes of the largest allocation that was asked for meanwhile, and those of all.
   size_t largest() const;
+  size_t total() const;
 };
 
 }  // namespace varve::internal::testing

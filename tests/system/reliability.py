@@ -7,7 +7,8 @@ so:
 
   VARVE_CUTS=some      power cuts and faults at some operations (full: at each)
   VARVE_KILLS=2000     SIGKILLs of the command
-  VARVE_FUZZ_SECONDS=15  for each fuzz target
+  VARVE_FUZZ_SECONDS=15  for each fuzz target in each round
+  VARVE_FUZZ_EXECUTIONS=100000000  of all fuzz targets: so many rounds are run
   VARVE_DAMAGE=some    damages of some files (full: every file in every way)
   VARVE_SOAK_STEPS=80000  all but the first quarter are judged
   VARVE_ROWS=1,4       only these rows
@@ -98,7 +99,11 @@ def kills(row):
 
 
 def fuzzers(row):
-    text = row.run("scripts/fuzz", "--seconds", setting("FUZZ_SECONDS", "15"))
+    text = row.run(
+        "scripts/fuzz",
+        *("--seconds", setting("FUZZ_SECONDS", "15")),
+        *("--executions", setting("FUZZ_EXECUTIONS", "100000000")),
+    )
     coverage = [
         int(number) for number in re.findall(r"^\S+ +\d+ +(\d+) +\d+ 0$", text, re.MULTILINE)
     ]

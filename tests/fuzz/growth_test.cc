@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a decoder allocates is in proportion to its input: twice the input takes twice the memory,
+// and a number that claims much takes none. Bytes are counted, because time is another one on a
+// busy machine. Work that grows faster than the input nearly always allocates, too.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/util.h"
+#include "cli/formats/infinitrain_ckpt.h"
+#include "store/db/manifest_log.h"
+#include "store/db/reference_counts.h"
+#include "store/format/keys.h"
+#include "store/format/record.h"
+#include "store/format/trainer_progress.h"
+#include "store/group/catalogue.h"
+#include "store/group/group_record.h"
+#include "store/group/group_state.h"
+#include "store/ops/inbox.h"
+#include "store/remote/remote_state.h"
+#include "tests/fuzz/targets.h"
+#include "tests/support/scarce_memory.h"
+#include "trainer_hooks/group/held_tensor.h"
+#include "trainer_hooks/load/rounds.h"
+
+// GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+namespace varve::internal::fuzz {
+namespace {
+
+using testing::ScarceMemory;
+
+std::string NameOf(size_t i) { return "layer." + std::to_string(1000000 + i) + ".weight"; }
+
+std::string Repeated(std::string_view text, size_t n) {
+  std::string all;
+  for (size_t i = 0; i < n; ++i) all += text;
+  return all;
+}
+
+std::string Refs(size_t n) {
+  std::vector<ChunkRef> refs(n);
+  for (size_t i = 0; i < n; ++i) {
+    refs[i].digest = {i, 2};
+    refs[i].raw_bytes = 4096;
+    refs[i].stored_bytes = 100;
+    refs[i].address = {.save_id = 3, .ordinal = static_cast<uint32_t>(i)};
+  }
+  return EncodeChunkList(refs);
+}
+
+std::string Edges(size_t n) {
+  SaveBlock block;
+  for (size_t i = 0; i < n; ++i) {
+    BaseEdge edge;
+    edge.ordinal = static_cast<uint32_t>(i);
+    edge.base = {.save_id = 1, .ordinal = static_cast<uint32_t>(i)};
+    edge.base_raw_bytes = 4096;
+    edge.base_stored_bytes = 400;
+    block.edges.push_back(edge);
+  }
+  return EncodeSaveBlock(block);
+}
+
+std::string Metrics(size_t n) {
+  StepRecord step;
+  step.save_id = 4;
+  for (size_t i = 0; i < n; ++i) step.metrics[NameOf(i)] = static_cast<double>(i);
+  return EncodeStepRecord(step);
+}
+
+std::string Lists(size_t n) {
+  TensorRecord record;
+  record.save_id = 9;
+  record.dtype = DType::kU8;
+  record.elements_per_chunk = 1 << 20;
+  record.shape = {static_cast<int64_t>(n) * kChunksPerList, 1 << 20};
+  for (size_t i = 0; i < n; ++i) record.lists.push_back({9, static_cast<uint32_t>(i)});
+  return EncodeTensorRecord(record);
+}
+
+std::string Progress(size_t n) {
+  TrainerProgress progress;
+  for (size_t i = 0; i < n; ++i) {
+    progress.extra[NameOf(i)] = std::vector<double>{1, 2};
+    progress.rng.push_back({static_cast<uint32_t>(i), "cpu", {1, 2, 3}});
+  }
+  return EncodeTrainerProgress(progress);
+}
+
+std::string Drops(size_t n) {
+  DropRequest drop;
+  for (size_t i = 0; i < n; ++i) drop.ids.push_back({"main", i});
+  return EncodeRequest({drop, true});
+}
+
+std::string Warnings(size_t n) {
+  DropReport drop;
+  for (size_t i = 0; i < n; ++i) drop.warnings.push_back("warning " + std::to_string(i));
+  return EncodeAnswer({Status::Ok(), drop});
+}
+
+std::string Shards(size_t n) {
+  Catalogue catalogue;
+  for (size_t i = 0; i < n; ++i) {
+    CatalogueShard shard;
+    shard.name = NameOf(i);
+    shard.dtype = DType::kF32;
+    shard.shape = {8, 4};
+    shard.content = {i, 1};
+    catalogue.shards.push_back(shard);
+  }
+  return EncodeCatalogue(catalogue);
+}
+
+std::string Snapshot(size_t n) {
+  constexpr size_t kHeaderBytes = 24;
+  GroupState state;
+  state.version = 1;
+  state.next_attempt = n + 1;
+  for (size_t i = 1; i <= n; ++i) {
+    state.runs["main"].steps[i] = {i, {}, {{"loss", 0.5}}};
+    GroupAttempt& attempt = state.attempts[i];
+    attempt.committed = true;
+    attempt.id = {"main", i};
+    attempt.names = 1;
+  }
+  return EncodeGroupRecord(
+             3, 9, {{4, 1, 77}, SnapshotRecord{std::make_shared<const GroupState>(state), {}}})
+      .substr(kHeaderBytes);
+}
+
+std::string Snapshots(size_t n) {
+  RemoteState state;
+  state.number = 3;
+  state.store_id = {1, 2};
+  state.next_snapshot = n + 1;
+  for (size_t i = 1; i <= n; ++i) {
+    state.snapshots.push_back({i, i, 100, {BlobName(i, "abc"), 0, 100, {i, 2}}});
+  }
+  return EncodeRemoteState(state);
+}
+
+std::string Tables(size_t n) {
+  SnapshotBody body;
+  body.manifest_name = "MANIFEST-000005";
+  body.manifest = "bytes";
+  for (size_t i = 0; i < n; ++i) {
+    char name[20];
+    std::snprintf(name, sizeof(name), "%06zu.sst", i + 10);
+    body.tables.push_back({name, "identity" + std::to_string(i), {BlobName(i, "abc"), 0, 100, {}}});
+  }
+  return EncodeSnapshotBody(body);
+}
+
+std::string Held(size_t n) {
+  std::vector<HeldTensor> held(n);
+  for (size_t i = 0; i < n; ++i) {
+    held[i].name = NameOf(i);
+    held[i].shape = {8, 4};
+    held[i].layout = ShardLayout::Whole(held[i].shape);
+  }
+  return EncodeHeld(held);
+}
+
+std::string Pieces(size_t n) {
+  RankPieces pieces{1000, {}};
+  for (size_t i = 0; i < n; ++i) pieces.tensors[NameOf(i)] = {10, 20};
+  return std::string(AsString(EncodePieces(pieces)));
+}
+
+std::string LogOf(size_t n) {
+  std::string log;
+  for (size_t i = 0; i < n; ++i) AppendLogRecord("some record", &log);
+  return log;
+}
+
+std::string SafetensorsOf(size_t n) {
+  nlohmann::json header = nlohmann::json::object();
+  for (size_t i = 0; i < n; ++i) {
+    header[NameOf(i)] = {{"dtype", "U8"}, {"shape", {1}}, {"data_offsets", {i, i + 1}}};
+  }
+  const std::string json = header.dump();
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(json.size() >> (8 * i));
+  return file + json + std::string(n, 'x');
+}
+
+std::string CkptOf(size_t n) {
+  std::string file = formats::BuildCkptHeader(static_cast<uint32_t>(n));
+  for (size_t i = 0; i < n; ++i) {
+    TensorInfo tensor;
+    tensor.name = NameOf(i);
+    tensor.shape = {1};
+    tensor.logical_bytes = 4;
+    file += formats::BuildCkptEntry(tensor).value() + "data";
+  }
+  return file;
+}
+
+std::string IndexOf(size_t n) {
+  nlohmann::json map = nlohmann::json::object();
+  for (size_t i = 0; i < n; ++i) map[NameOf(i)] = "x.safetensors";
+  return nlohmann::json{{"metadata", {{"total_size", 24}}}, {"weight_map", map}}.dump();
+}
+
+// Valid inputs whose length is in proportion to n.
+struct Growing {
+  const char* target;
+  std::string (*make)(size_t n);
+};
+constexpr Growing kGrowing[] = {
+    {"chunk_list", Refs},
+    {"counts_record", [](size_t n) { return EncodeCounts(std::vector<uint32_t>(n, 2)); }},
+    {"save_block", Edges},
+    {"step_record", Metrics},
+    {"tensor_record", Lists},
+    {"trainer_progress", Progress},
+    {"item_record",
+     [](size_t n) {
+       return EncodeItemRecord({1, 2}, AsBytes(std::string(10 * n, 'x')));
+     }},
+    {"keys",
+     [](size_t n) {
+       return keys::Tensor({3, 1000}, std::string(n, 'x'), 2);
+     }},
+    {"request", Drops},
+    {"answer", Warnings},
+    {"catalogue", Shards},
+    {"group_record", Snapshot},
+    {"remote_state", Snapshots},
+    {"snapshot_body", Tables},
+    {"held_tensors", Held},
+    {"rank_pieces", Pieces},
+    {"manifest_log", LogOf},
+    {"manifest_record", [](size_t n) { return Repeated("\x06\x01\x07", n); }},
+    {"safetensors", SafetensorsOf},
+    {"infinitrain_ckpt", CkptOf},
+    {"json", IndexOf},
+    {"s3_xml", [](size_t n) { return Repeated("<Contents><Key>a&amp;b</Key></Contents>", n); }},
+    {"object_url", [](size_t n) { return "s3://bucket/" + Repeated("a%20b/", n); }},
+    {"step_expression", [](size_t n) { return Repeated("run/", n) + "x@best:loss"; }},
+    {"slice", [](size_t n) { return Repeated("0:1,", n); }},
+    {"retention_policy", [](size_t n) { return Repeated("loss:3\n", n); }}};
+
+const FuzzTarget& TargetOf(const std::vector<FuzzTarget>& all, std::string_view name) {
+  return *std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.name == name; });
+}
+
+size_t BytesToRun(const FuzzTarget& target, const std::string& input) {
+  target.run(std::as_bytes(std::span(input)));  // what it makes once
+  const ScarceMemory memory(SIZE_MAX);
+  target.run(std::as_bytes(std::span(input)));
+  return memory.total();
+}
+
+TEST(GrowthTest, MemoryIsInProportionToTheInput) {
+  constexpr size_t kLeast = 512, kMost = 4096;  // a block of counts has no more
+  constexpr size_t kFixedBytes = 16 << 10, kBytesPerByte = 200;
+  const std::vector<FuzzTarget> all = AllTargets();
+  for (const Growing& growing : kGrowing) {
+    SCOPED_TRACE(growing.target);
+    const FuzzTarget& target = TargetOf(all, growing.target);
+    const std::string small = growing.make(kLeast);
+    const size_t least = BytesToRun(target, small);
+    for (size_t n = 2 * kLeast; n <= kMost; n *= 2) {
+      const std::string input = growing.make(n);
+      const size_t times = n / kLeast, bytes = BytesToRun(target, input);
+      EXPECT_LE(bytes, kFixedBytes + kBytesPerByte * input.size()) << input.size() << " bytes";
+      EXPECT_LE(bytes, kFixedBytes + least * times * 3 / 2) << times << " times the input";
+      if (n == kMost) {
+        std::cout << growing.target << ": " << least << " bytes for " << small.size() << ", "
+                  << bytes << " for " << input.size() << "\n";
+      }
+    }
+  }
+}
+
+// Every word of every seed becomes a large number.
+TEST(GrowthTest, ALargeNumberTakesNoMemory) {
+  constexpr size_t kFixedBytes = size_t{1} << 20, kBytesPerByte = 1000;
+  constexpr size_t kMostWords = 300;
+  for (const FuzzTarget& target : AllTargets()) {
+    if (target.is_slow) continue;
+    SCOPED_TRACE(target.name);
+    // The header of a frame says how many bytes its chunk has, up to 16 MiB.
+    const size_t most = target.name.starts_with("frame") ? size_t{64} << 20 : kFixedBytes;
+    size_t largest = 0;
+    for (const std::string& seed : target.seeds) {
+      target.run(std::as_bytes(std::span(seed)));
+      for (size_t at = 0; at + 4 <= std::min(seed.size(), 4 * kMostWords); at += 2) {
+        for (const uint32_t number : {0x7fffffffu, 0xffffffffu, 0x10000000u}) {
+          std::string input = seed;
+          std::memcpy(input.data() + at, &number, sizeof(number));
+          const ScarceMemory memory(SIZE_MAX);
+          target.run(std::as_bytes(std::span(input)));
+          largest = std::max(largest, memory.largest());
+          ASSERT_LE(memory.largest(), most + kBytesPerByte * input.size()) << "at byte " << at;
+        }
+      }
+    }
+    std::cout << target.name << ": at most " << largest << " bytes at once\n";
+  }
+}
+
+}  // namespace
+}  // namespace varve::internal::fuzz

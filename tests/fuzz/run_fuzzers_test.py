@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of fuzzing, with a program in the place of varve_fuzz that says how much it did."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+RUNNER = pathlib.Path(__file__).with_name("run_fuzzers.py")
+
+# The fast target has 1,000 executions a run, the slow one 10. "broken" leaves a finding.
+PROGRAM = """#!/bin/bash
+if [[ "${VARVE_FUZZ_LIST:-}" ]]; then printf '%s\\n' @TARGETS@; exit; fi
+if [[ "${VARVE_FUZZ_SEEDS:-}" ]]; then touch "$VARVE_FUZZ_SEEDS/seed0"; exit; fi
+echo "$VARVE_FUZZ_TARGET $*" >>"$(dirname "$0")/calls"
+case "$VARVE_FUZZ_TARGET" in
+  fast) executions=1000 ;;
+  slow) executions=10 ;;
+  idle) executions=0 ;;
+  broken) executions=5; for a in "$@"; do [[ $a == -artifact_prefix=* ]] && touch "${a#*=}crash-1"; done ;;
+esac
+echo "#$executions DONE cov: 7 ft: 9" >&2
+echo "stat::number_of_executed_units: $executions" >&2
+[[ $VARVE_FUZZ_TARGET != broken ]]
+"""
+
+
+class RoundsTest(unittest.TestCase):
+    def run_with(self, targets, *options):
+        self.build = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (self.build / "bin").mkdir()
+        program = self.build / "bin" / "varve_fuzz"
+        program.write_text(PROGRAM.replace("@TARGETS@", targets))
+        program.chmod(0o755)
+        return subprocess.run(
+            [sys.executable, RUNNER, self.build, "--seconds", "3", *options],
+            capture_output=True,
+            text=True,
+        )
+
+    def calls_of(self, target):
+        calls = (self.build / "bin" / "calls").read_text().splitlines()
+        return [call for call in calls if call.startswith(target)]
+
+    def test_one_round_unless_more_is_asked_for(self):
+        done = self.run_with("fast slow")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 targets, 3 s each: 1010 executions, 0 findings", done.stdout)
+
+    def test_rounds_go_on_until_there_are_enough_executions(self):
+        done = self.run_with("fast slow", "--executions", "2500")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 targets, 3 times 3 s each: 3030 executions, 0 findings", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^fast +3000 +7 +1 0$")
+        self.assertRegex(done.stdout, r"(?m)^slow +30 +7 +1 0$")
+        for target in ("fast", "slow"):  # as many seconds for each
+            calls = self.calls_of(target)
+            self.assertEqual(len(calls), 3)
+            self.assertTrue(all("-max_total_time=3 " in call for call in calls), calls)
+
+    def test_a_finding_ends_the_rounds(self):
+        done = self.run_with("fast broken", "--executions", "1000000")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("3 s each: 1005 executions, 1 findings", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^broken .*crash-1$")
+
+    def test_targets_that_do_nothing_are_an_error(self):
+        done = self.run_with("idle", "--executions", "10")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("10 were not reached", done.stdout)
+
+    def test_no_such_target(self):
+        done = self.run_with("fast", "--only", "keys")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('no target has "keys" in its name', done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
