@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/context.h"
@@ -22,11 +23,13 @@ using nlohmann::ordered_json;
 struct RepairVerbOptions {
   bool dry_run = false;
   bool yes = false;
+  bool keep_partial = false;
   std::string from;
 };
 
 ordered_json ToObject(const RepairReport& report) {
   ordered_json kept = ordered_json::array(), lost = ordered_json::array();
+  ordered_json partial = ordered_json::array();
   for (const RepairReport::KeptStep& step : report.kept) {
     kept.push_back({{"run", step.id.run},
                     {"step", step.id.step},
@@ -37,30 +40,80 @@ ordered_json ToObject(const RepairReport& report) {
     lost.push_back({{"run", step.id.run},
                     {"step", step.id.step},
                     {"reason", step.reason},
-                    {"tensors", step.tensors}});
+                    {"tensors", step.tensors},
+                    {"has_readable_tensors", step.has_readable_tensors}});
+  }
+  for (const RepairReport::PartialStep& step : report.partial) {
+    partial.push_back({{"run", step.id.run},
+                       {"step", step.id.step},
+                       {"kept_in", step.run},
+                       {"kept_tensors", step.kept_tensors},
+                       {"lost_tensors", step.lost_tensors},
+                       {"other_losses", step.other_losses},
+                       {"from_backup", step.is_from_backup},
+                       {"doubts", step.doubts}});
   }
   return {{"repaired", !report.damaged_store.empty()},
           {"damage", report.damage},
           {"kept", std::move(kept)},
           {"lost", std::move(lost)},
+          {"partial", std::move(partial)},
           {"warnings", report.warnings},
           {"damaged_store", report.damaged_store.string()},
           {"seconds", report.elapsed.count()}};
 }
 
-std::string LostText(const RepairReport::LostStep& step) {
+// The first names of a list, and how many there are besides.
+std::string Names(const std::vector<std::string>& tensors) {
   constexpr size_t kMaxNamed = 5;
-  std::string text = "lost: " + HumanId(step.id) + ": " + step.reason;
-  if (!step.tensors.empty()) {
-    text += "; cannot be read: ";
-    for (size_t i = 0; i < std::min(step.tensors.size(), kMaxNamed); ++i) {
-      text += (i > 0 ? ", " : "") + step.tensors[i];
-    }
-    if (step.tensors.size() > kMaxNamed) {
-      text += " and " + Count(step.tensors.size() - kMaxNamed, "other tensor");
-    }
+  std::string text;
+  for (size_t i = 0; i < std::min(tensors.size(), kMaxNamed); ++i) {
+    text += (i > 0 ? ", " : "") + tensors[i];
   }
+  if (tensors.size() > kMaxNamed) {
+    text += " and " + Count(tensors.size() - kMaxNamed, "other tensor");
+  }
+  return text;
+}
+
+std::string LostText(const RepairReport::LostStep& step) {
+  std::string text = "lost: " + HumanId(step.id) + ": " + step.reason;
+  if (!step.tensors.empty()) text += "; cannot be read: " + Names(step.tensors);
   return Printable(text) + "\n";
+}
+
+std::string PartialText(const RepairReport::PartialStep& step) {
+  const std::string id = HumanId({step.run, step.id.step});
+  std::string text =
+      Printable("kept in part: " + HumanId(step.id) + " as " + id + ": " +
+                Count(step.kept_tensors.size(), "tensor") + ": " + Names(step.kept_tensors)) +
+      "\n";
+  if (!step.lost_tensors.empty()) {
+    text += Printable("lost in part: " + id + ": " + Count(step.lost_tensors.size(), "tensor") +
+                      ": " + Names(step.lost_tensors)) +
+            "\n";
+  }
+  for (const std::string& loss : step.other_losses) {
+    text += Printable("lost in part: " + id + ": " + loss) + "\n";
+  }
+  if (step.is_from_backup) text += Printable("from the backup: " + id) + "\n";
+  for (const std::string& doubt : step.doubts) {
+    text += Printable("in doubt: " + id + ": " + doubt) + "\n";
+  }
+  return text;
+}
+
+// What to do about lost steps that can be kept in part. Empty: there is nothing to do.
+std::string Hint(const RepairReport& report) {
+  const auto count = static_cast<uint64_t>(
+      std::ranges::count_if(report.lost, &RepairReport::LostStep::has_readable_tensors));
+  if (count == 0 || !report.partial.empty()) return "";
+  const std::string who =
+      report.damaged_store.empty()
+          ? "--keep-partial"
+          : "varve -s " + Printable(report.damaged_store.string()) + " repair --keep-partial --yes";
+  return "hint: some tensors of " + Count(count, "lost step") + " can be read. " + who +
+         " keeps them in another run\n";
 }
 
 std::string KeptText(const RepairReport::KeptStep& step) {
@@ -83,16 +136,19 @@ std::string ToText(const std::string& path, const RepairReport& report) {
   std::string text;
   for (const std::string& damage : report.damage) text += "damage: " + Printable(damage) + "\n";
   for (const auto& step : report.lost) text += LostText(step);
+  for (const auto& step : report.partial) text += PartialText(step);
   for (const auto& step : report.kept) text += KeptText(step);
   for (const std::string& warning : report.warnings) {
     text += "warning: " + Printable(warning) + "\n";
   }
-  const uint64_t all = report.kept.size() + report.lost.size();
-  if (report.damaged_store.empty()) {
-    return text + "a repair would keep " + CountOf(report.kept.size(), all) + " steps\n";
-  }
-  return text + "repaired " + Printable(path) + ": kept " + CountOf(report.kept.size(), all) +
-         " steps (" + HumanDuration(report.elapsed) + ")\nthe damaged store lies in " +
+  text += Hint(report);
+  std::string kept =
+      CountOf(report.kept.size(), report.kept.size() + report.lost.size()) + " steps";
+  if (!report.partial.empty())
+    kept += ", and " + std::to_string(report.partial.size()) + " in part";
+  if (report.damaged_store.empty()) return text + "a repair would keep " + kept + "\n";
+  return text + "repaired " + Printable(path) + ": kept " + kept + " (" +
+         HumanDuration(report.elapsed) + ")\nthe damaged store lies in " +
          Printable(report.damaged_store.string()) + "; remove it when you need it no more\n";
 }
 
@@ -110,6 +166,7 @@ Result<RepairReport> RepairWithProgress(const Context& context, const std::strin
   RepairOptions repair;
   VARVE_ASSIGN_OR_RETURN(repair.key, context.ReadKey());
   repair.dry_run = !options.yes || options.dry_run;
+  repair.keep_partial = options.keep_partial;
   repair.from = options.from;
   repair.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
   return RepairStore(path, repair);
@@ -138,15 +195,21 @@ constexpr char kRepairNotes[] =
 the new store takes the place of the damaged one, which stays as PATH~damaged.
 So the disk needs room for both. Without --yes it only says what would be lost.
 A step of which a tensor or an item cannot be read is lost, unless --from has
-it. If FORMAT, CURRENT or the manifest of db/ is lost or damaged, it goes by the
-copy in spare/. If SYNCED is lost, too, the newest steps may be missing: it
-says so, and takes newer steps of --from. No writer may have the store open.
+it. With --keep-partial, what can be read of a lost step RUN@STEP is kept as
+RUN~damaged@STEP (RUN~damaged2 if there is such a run). --from is the folder of
+a backup, or the URL of the store in an object store, of which it takes the
+newest snapshot. If FORMAT, CURRENT or the manifest of db/ is lost or damaged,
+it goes by the copy in spare/. If SYNCED is lost, too, the newest steps may be
+missing: it says so, and takes newer steps of --from. No writer may have the
+store open.
 
 Exit code 3: the store is damaged (--dry-run), or cannot be repaired. A store
 without damage stays as it is, exit code 0.
 
 JSON: repaired damage[] kept[run step from_backup doubts[]]
-lost[run step reason tensors[]] warnings[] damaged_store seconds)";
+lost[run step reason tensors[] has_readable_tensors]
+partial[run step kept_in kept_tensors[] lost_tensors[] other_losses[]
+from_backup doubts[]] warnings[] damaged_store seconds)";
 
 }  // namespace
 
@@ -156,8 +219,11 @@ void AddRepair(CLI::App& app, Context& context) {
       app.add_subcommand("repair", "Make a damaged store usable again, and say what is lost");
   verb->add_flag("--dry-run", options->dry_run, "Only say what would be kept and lost");
   verb->add_flag("--yes", options->yes, "Do it");
-  verb->add_option("--from", options->from, "A backup of the store, for what cannot be read here")
-      ->type_name("BACKUP");
+  verb->add_flag("--keep-partial", options->keep_partial,
+                 "Keep the readable tensors of lost steps in a run RUN~damaged");
+  verb->add_option("--from", options->from,
+                   "A backup or a snapshot of the store, for what cannot be read here")
+      ->type_name("PATH|URL");
   verb->footer(kRepairNotes);
   context.OnAnything(verb, [&context, options] { return RunRepair(context, *options); });
 }

@@ -25,8 +25,12 @@ namespace varve {
 struct RepairOptions {
   // True: only finds out what a repair would keep and what it would lose.
   bool dry_run = false;
-  // A backup of the store. Steps that cannot be read are taken from there. Empty = there is none.
-  std::filesystem::path from{};
+  // True: what can be read of a lost step is kept in another run (RepairReport::PartialStep).
+  bool keep_partial = false;
+  // The folder of a backup of the store, or the URL of an object store (varve/remote.h), which
+  // stands for the newest snapshot there. Steps that cannot be read are taken from there. Empty =
+  // there is none.
+  std::string from{};
   // The key of a sealed store. The repaired store is sealed with it. A table file that does not
   // have its tag is damaged.
   std::string key{};
@@ -47,12 +51,31 @@ struct RepairReport {
     // The tensors that cannot be read. Empty: the names of the tensors are lost, too, or only
     // something else of the step is damaged, such as an item. `reason` says which.
     std::vector<std::string> tensors;
+    // True: some of its tensors can be read whole, so RepairOptions::keep_partial keeps them.
+    bool has_readable_tensors = false;
+  };
+  // What is kept of a lost step, in a run that has only such steps. The step has the same number
+  // there, and its time, parent and metrics, and no tags.
+  struct PartialStep {
+    CheckpointId id;  // of the lost step, which is in `lost`, too
+    // The run that has what is kept: the name of the lost step's run with ~damaged, or ~damaged2
+    // and so on if there is such a run.
+    std::string run;
+    // Names, sorted. A tensor is kept only if it can be read whole, with all its shards. A lost
+    // tensor is not named if its name is lost, too.
+    std::vector<std::string> kept_tensors, lost_tensors;
+    // What else of the step is lost: an item, its trainer progress, its topology. Also the number
+    // of tensors or items whose records are lost.
+    std::vector<std::string> other_losses;
+    bool is_from_backup = false;
+    std::vector<std::string> doubts;  // as those of KeptStep
   };
 
   // What is wrong with the store. Empty: nothing, and the repair has changed nothing.
   std::vector<std::string> damage;
   std::vector<KeptStep> kept;  // by run and step, as `lost` is
   std::vector<LostStep> lost;
+  std::vector<PartialStep> partial;   // what is kept of steps in `lost`
   std::vector<std::string> warnings;  // what else is lost, or may be
   // Where the damaged store lies now. Empty: the store was not replaced.
   std::filesystem::path damaged_store;
@@ -73,6 +96,10 @@ struct RepairReport {
 // new id, so the next backup needs a new folder. A store without damage stays as it is. To find
 // that out, all of it is read.
 //
+// With `keep_partial`, a lost step of which tensors can be read whole is kept in part, in a run of
+// its own kind. So its own run has whole steps only. Nothing is kept of a step whose record is
+// lost, because nothing says which tensors are of one save.
+//
 // A store has a copy of its manifest (spare/), a note of the manifest's length (SYNCED), and a file
 // that names the newest manifest (CURRENT). If the manifest is lost or damaged, the repair takes
 // the copy. If the note is lost, too, it takes whichever of the manifest and its copy can be read
@@ -83,8 +110,9 @@ struct RepairReport {
 // is one that was saved later than every save that the damaged store still shows. Each newer step
 // gets a doubt.
 //
-// `from` counts as later than the damaged store only if BackUp made it of this store, no writer has
-// opened it since, and its newest table file is newer than that of the damaged store. If `from`
+// `from` counts as later than the damaged store only if it is a folder, BackUp or Pull made it of
+// this store, no writer has opened it since, and its newest table file is newer than that of the
+// damaged store. If `from`
 // counts as later, each newer step that can be read replaces an earlier save of the same run and
 // step. If `from` counts as later and has at least one newer step, the repair prefers the tags and
 // metrics of `from` where both stores have them. If `from` does not count as later, the repair
@@ -102,7 +130,7 @@ struct RepairReport {
 // all. Or CURRENT is lost or damaged, and nothing says which manifest is the newest.
 // kFailedPrecondition: `path` is the root or a member of a group, `from` is no backup of the store,
 // or the file system has no hard links or cannot exchange folders. kIOError: for example, the disk
-// is full.
+// is full. If `from` is a URL: also the errors of OpenRemote, and the store stays as it was.
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});
 

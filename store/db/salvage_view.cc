@@ -89,11 +89,11 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store, const
     } else if (const Status verified = VerifyTableFile(path); !verified.ok()) {
       table.what = "table file " + path.string() + " of family " + table.family +
                    " has a damaged block: " + verified.message();
-      table.is_readable = HasProperties(path);
+      table.is_readable = sealer == nullptr && HasProperties(path);
     } else if (sealer != nullptr) {
       table.what = sealer->CompareTable(path, file.file_checksum).message();
-      table.is_forged = !table.what.empty();
     }
+    table.is_untrusted = sealer != nullptr;  // a damaged file does not have its tag, either
     if (!table.what.empty()) damaged.push_back(std::move(table));
     done += file.size;
     if (progress) progress(done, total);

@@ -31,7 +31,9 @@ struct DamagedTable : LostTable {
   std::string first_key, last_key;  // as the manifest has them
   // True: it opens, so that a read fails only where it needs a damaged block.
   bool is_readable = false;
-  bool is_forged = false;  // it does not have its tag, so nothing in it may be read
+  // True: it may not have its tag, so nothing in it may be read. So is every damaged table of a
+  // sealed store: whoever forges one block can damage another.
+  bool is_untrusted = false;
 
   bool MayHold(std::string_view key) const { return first_key <= key && key <= last_key; }
 };

@@ -79,7 +79,8 @@ class Copier {
   Copier(StoreImpl* to, const CopyOptions& options, uint64_t digest_seed)
       : to_(to), options_(options), digests_(digest_seed == to->digest_seed()) {}
 
-  Result<SaveReport> Copy(const ShardedReader& from) {
+  // `part` is all that is copied. Null: the whole step.
+  Result<SaveReport> Copy(const ShardedReader& from, const StepPart* part = nullptr) {
     const CheckpointId& id = from.info().id;
     SaveOptions save{.run = options_.run.empty() ? id.run : options_.run,
                      .on_existing = options_.on_existing,
@@ -87,8 +88,8 @@ class Copier {
     VARVE_ASSIGN_OR_RETURN(save.parent, FindParent(save.run, id.step));
     VARVE_ASSIGN_OR_RETURN(const auto session, to_->BeginSession(id.step, save));
     session->SetPartial();  // as complete as what is copied
-    VARVE_RETURN_IF_ERROR(PutTensors(from, session.get()));
-    VARVE_RETURN_IF_ERROR(PutRest(from, session.get()));
+    VARVE_RETURN_IF_ERROR(PutTensors(from, part, session.get()));
+    VARVE_RETURN_IF_ERROR(PutRest(from, part, session.get()));
     Result<SaveReport> report = session->Commit();
     // Chunks that could not be read are no damage if the step was removed meanwhile.
     if (!report.ok()) {
@@ -112,9 +113,10 @@ class Copier {
     std::vector<ChunkRef> refs;
   };
 
-  Status PutTensors(const ShardedReader& from, SaveSession* session) {
+  Status PutTensors(const ShardedReader& from, const StepPart* part, SaveSession* session) {
     const auto tensors = std::make_shared<std::vector<Tensor>>();  // the session shares it
-    VARVE_RETURN_IF_ERROR(from.WithFrozenView([&] { return ReadTensors(from, tensors.get()); }));
+    VARVE_RETURN_IF_ERROR(
+        from.WithFrozenView([&] { return ReadTensors(from, part, tensors.get()); }));
     for (Tensor& tensor : *tensors) {
       StoredShard& shard = tensor.shard;
       shard.record.name = std::move(shard.name);
@@ -127,9 +129,15 @@ class Copier {
     return Status::Ok();
   }
 
-  static Status ReadTensors(const ShardedReader& from, std::vector<Tensor>* tensors) {
+  static Status ReadTensors(const ShardedReader& from, const StepPart* part,
+                            std::vector<Tensor>* tensors) {
     tensors->clear();  // of an earlier attempt
-    VARVE_ASSIGN_OR_RETURN(std::vector<StoredShard> shards, from.FindStored());
+    std::vector<StoredShard> shards;
+    if (part != nullptr) {
+      shards = part->shards;
+    } else {
+      VARVE_ASSIGN_OR_RETURN(shards, from.FindStored());
+    }
     for (StoredShard& shard : shards) {
       Tensor& tensor = tensors->emplace_back(Tensor{std::move(shard), {}});
       const Status status = ReadChunks(&tensor);
@@ -153,18 +161,27 @@ class Copier {
     return Status::Ok();
   }
 
-  static Status PutRest(const CheckpointReader& reader, SaveSession* writer) {
+  static Status PutRest(const CheckpointReader& reader, const StepPart* part, SaveSession* writer) {
     const CheckpointInfo& info = reader.info();
     writer->SetCreated(info.created);
     for (const auto& [name, value] : info.metrics) {
       VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
     }
     for (const std::string& tag : info.tags) VARVE_RETURN_IF_ERROR(writer->AddTag(tag));
-    VARVE_ASSIGN_OR_RETURN(const auto state, reader.ReadTrainerProgress());
-    if (state.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(*state));
-    VARVE_ASSIGN_OR_RETURN(const auto topology, reader.ReadTopology());
-    if (topology.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTopology(*topology));
-    VARVE_ASSIGN_OR_RETURN(const auto items, reader.ListBytes());
+    if (part == nullptr || part->has_progress) {
+      VARVE_ASSIGN_OR_RETURN(const auto state, reader.ReadTrainerProgress());
+      if (state.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTrainerProgress(*state));
+    }
+    if (part == nullptr || part->has_topology) {
+      VARVE_ASSIGN_OR_RETURN(const auto topology, reader.ReadTopology());
+      if (topology.has_value()) VARVE_RETURN_IF_ERROR(writer->SetTopology(*topology));
+    }
+    std::vector<std::string> items;
+    if (part != nullptr) {
+      items = part->items;
+    } else {
+      VARVE_ASSIGN_OR_RETURN(items, reader.ListBytes());
+    }
     for (const std::string& item : items) {
       VARVE_ASSIGN_OR_RETURN(const auto value, reader.ReadBytes(item));
       VARVE_RETURN_IF_ERROR(writer->PutBytes(item, value));
@@ -201,6 +218,12 @@ Result<std::vector<SaveReport>> CopyCheckpoints(
     reports.push_back(*std::move(report));
   }
   return reports;
+}
+
+Result<SaveReport> CopyPart(const ShardedReader& from, const StepPart& part, StoreImpl* destination,
+                            const CopyOptions& options) {
+  Copier copier(destination, options, destination->digest_seed());
+  return copier.Copy(from, &part);
 }
 
 Result<std::vector<SaveReport>> StoreImpl::CopyTo(Store* destination,

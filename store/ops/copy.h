@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "store/ops/step_part.h"
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
@@ -17,5 +18,9 @@ Result<std::vector<SaveReport>> CopyCheckpoints(
     std::span<const CheckpointId> ids, uint64_t digest_seed, Store* destination,
     const CopyOptions& options,
     const std::function<Result<std::unique_ptr<ShardedReader>>(const CheckpointId&)>& open);
+
+// Copies a part of the step that `from` reads into CopyOptions::run of a store with the same seed.
+Result<SaveReport> CopyPart(const ShardedReader& from, const StepPart& part, StoreImpl* destination,
+                            const CopyOptions& options);
 
 }  // namespace varve::internal

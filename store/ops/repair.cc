@@ -12,7 +12,7 @@
 // The exchange is one rename, after which the store is repaired. Then PATH~repair/store gets its
 // last name. If a repair is killed, the next one finds by `ready` which of the two lies there: the
 // new store may be removed, the damaged one never is.
-#include "varve/repair.h"
+#include "store/ops/repair.h"
 
 #include <fcntl.h>
 #include <rocksdb/sst_file_reader.h>
@@ -31,16 +31,15 @@
 #include "base/guarded.h"
 #include "base/stop.h"
 #include "base/util.h"
+#include "objects/url.h"
 #include "store/db/database_lock.h"
 #include "store/db/salvage_view.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
-#include "store/ops/salvage.h"
 
-namespace varve {
-using namespace internal;
+namespace varve::internal {
 
 namespace {
 
@@ -69,8 +68,11 @@ void AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
 
 class Repair {
  public:
-  Repair(fs::path path, const RepairOptions& options)
-      : path_(std::move(path)), work_(path_.string() + "~repair"), options_(options) {}
+  Repair(fs::path path, const RepairOptions& options, const OpenUrl& open_url)
+      : path_(std::move(path)),
+        work_(path_.string() + "~repair"),
+        options_(options),
+        open_url_(open_url) {}
 
   Result<RepairReport> Run();
 
@@ -94,6 +96,7 @@ class Repair {
   const fs::path path_;  // of the damaged store, canonical
   const fs::path work_;
   const RepairOptions& options_;
+  const OpenUrl& open_url_;
   FormatFile format_;
   std::shared_ptr<const Sealer> sealer_;  // null: the store is not sealed
   fs::path source_;                       // the damaged store, or view0
@@ -183,12 +186,12 @@ Status Repair::Work() {
   VARVE_ASSIGN_OR_RETURN(SalvageSource backup, OpenBackup());
   std::map<RunId, std::string> hints;
   for (const DamagedTable& table : damaged_) {
-    if (table.family == kFamilyNames[static_cast<int>(Family::kMeta)] && !table.is_forged) {
+    if (table.family == kFamilyNames[static_cast<int>(Family::kMeta)] && !table.is_untrusted) {
       AddNameHints(DbPath(source_) / table.file, &hints);
     }
   }
   Salvage salvage(std::move(views), std::move(backup), is_backup_of_this_store_, damaged_,
-                  std::move(hints), options_.progress, &report_);
+                  std::move(hints), options_, &report_);
   if (newest_may_be_missing_) {
     VARVE_ASSIGN_OR_RETURN(const bool is_later, IsBackupLater());
     salvage.TakeNewerStepsOfBackup(is_later);
@@ -305,29 +308,33 @@ Result<std::vector<SalvageSource>> Repair::OpenViews() {
 Result<SalvageSource> Repair::OpenBackup() {
   SalvageSource source;
   if (options_.from.empty()) return source;
-  VARVE_ASSIGN_OR_RETURN(const FormatFile format,
-                         ReadFormatFile(options_.from, /*for_writing=*/false));
+  if (LooksLikeUrl(options_.from)) {
+    VARVE_ASSIGN_OR_RETURN(source, open_url_(options_.from));
+  } else {
+    VARVE_ASSIGN_OR_RETURN(source.store,
+                           StoreImpl::OpenPath(options_.from, {}, /*for_writing=*/false));
+  }
+  const FormatFile& format = source.store->format();
   if (format.digest_seed != format_.digest_seed) {
-    return Status::FailedPrecondition(options_.from.string() + " is no backup of " +
-                                      path_.string() + ": its digests have another seed");
+    return Status::FailedPrecondition(options_.from + " is no backup of " + path_.string() +
+                                      ": its digests have another seed");
   }
   is_backup_of_this_store_ = format.store_id == format_.store_id;
-  VARVE_ASSIGN_OR_RETURN(source.store,
-                         StoreImpl::OpenPath(options_.from, {}, /*for_writing=*/false));
   source.verifier = std::make_unique<StepVerifier>(source.store.get());
   return source;
 }
 
 // True when the backup holds a later state than what the damaged store still shows. Tables are
 // numbered as they are made, and a copy keeps their numbers. A writer that opens the copy gives it
-// numbers of its own, and a SYNCED.
+// numbers of its own, and a SYNCED. A snapshot does not say whether it is of such a copy.
 Result<bool> Repair::IsBackupLater() const {
   std::error_code ignored;
-  const bool is_as_copied = fs::exists(options_.from / "BACKUP", ignored) &&
-                            !fs::exists(options_.from / "SYNCED", ignored);
+  const fs::path from = options_.from;
+  const bool is_as_copied = !LooksLikeUrl(options_.from) && fs::exists(from / "BACKUP", ignored) &&
+                            !fs::exists(from / "SYNCED", ignored);
   if (!is_backup_of_this_store_ || !is_as_copied) return false;
   VARVE_ASSIGN_OR_RETURN(const std::set<std::string> here, FindTableNames(source_));
-  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> there, FindTableNames(options_.from));
+  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> there, FindTableNames(from));
   const auto newest = [](const std::set<std::string>& names) {
     std::pair<size_t, std::string> last;  // numbers have no needless zeros beyond six digits
     for (const std::string& name : names) last = std::max(last, {name.size(), name});
@@ -420,13 +427,14 @@ Status Repair::RemoveWork() const {
 
 }  // namespace
 
-Result<RepairReport> RepairStore(const fs::path& path, const RepairOptions& options) {
+Result<RepairReport> RepairWith(const fs::path& path, const RepairOptions& options,
+                                const OpenUrl& open_url) {
   return Guarded("repairing a store", [&]() -> Result<RepairReport> {
     std::error_code error;
     const fs::path canonical = fs::canonical(path, error);
     if (error) return Status::NotFound("no store in " + path.string());
-    return Repair(canonical, options).Run();
+    return Repair(canonical, options, open_url).Run();
   });
 }
 
-}  // namespace varve
+}  // namespace varve::internal

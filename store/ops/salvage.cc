@@ -16,6 +16,13 @@ namespace varve::internal {
 
 namespace {
 
+// Returns at most so many bytes of a text in UTF-8, and no part of a character.
+std::string FirstBytes(const std::string& text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
 bool IsOf(const DamagedTable& table, Family family) {
   return table.family == kFamilyNames[static_cast<int>(family)];
 }
@@ -42,14 +49,14 @@ Status VisitRuns(const Database& db, const std::function<void(std::string, RunRe
 
 Salvage::Salvage(std::vector<SalvageSource> views, SalvageSource backup,
                  bool is_backup_of_this_store, std::vector<DamagedTable> damaged,
-                 std::map<RunId, std::string> name_hints, const Progress& progress,
+                 std::map<RunId, std::string> name_hints, const RepairOptions& options,
                  RepairReport* report)
     : views_(std::move(views)),
       backup_(std::move(backup)),
       is_backup_of_this_store_(is_backup_of_this_store),
       damaged_(std::move(damaged)),
       name_hints_(std::move(name_hints)),
-      progress_(progress),
+      options_(options),
       report_(report) {}
 
 bool Salvage::IsDamaged(Family family) const {
@@ -82,6 +89,7 @@ Status Salvage::Find() {
   VARVE_RETURN_IF_ERROR(FindBackupSteps());
   NameRuns();
   VARVE_RETURN_IF_ERROR(LoadTags());
+  VARVE_RETURN_IF_ERROR(CheckBackup());
   for (const StepKey& step : steps_) {
     for (SalvageSource& view : views_) {
       const auto record = view.store->FindStep(step);
@@ -188,13 +196,19 @@ Status Salvage::LoadTags() {
   return Status::Ok();
 }
 
+// `more`: bytes of the step in work that are done.
+void Salvage::ShowProgress(uint64_t more) const {
+  if (!options_.progress) return;
+  options_.progress(std::min(done_bytes_ + more, total_bytes_), total_bytes_);
+}
+
 Status Salvage::VerifyAll() {
   return TakeAll([this](SalvageSource& source, StepKey step, StepFaults* faults) {
     return source.verifier->Verify(
         step, NameOf(step.run),
         [this](uint64_t bytes) {
           done_bytes_ += bytes;
-          if (progress_) progress_(std::min(done_bytes_, total_bytes_), total_bytes_);
+          ShowProgress(0);
         },
         faults);
   });
@@ -212,7 +226,9 @@ Status Salvage::SaveAll(StoreImpl* to) {
 Status Salvage::TakeAll(const Take& take) {
   for (const StepKey& step : steps_) {
     VARVE_RETURN_IF_ERROR(StopFlag().Check());
-    VARVE_RETURN_IF_ERROR(TakeStep(step, take));
+    const Status taken = TakeStep(step, take);
+    VARVE_RETURN_IF_ERROR(CheckBackup());
+    VARVE_RETURN_IF_ERROR(taken);
   }
   AddWarnings();
   return Status::Ok();
@@ -232,10 +248,6 @@ Status Salvage::TakeStep(StepKey step, const Take& take) {
     }
     taken_[step] = &source;
     report_->kept.push_back({id, &source == &backup_, DoubtsOf(source, step)});
-    if (is_newer && &source != &backup_) {
-      report_->kept.back().doubts.emplace_back(
-          "it is an earlier save. The backup has a later one, which cannot be read");
-    }
     return true;
   };
   if (is_newer) {
@@ -262,7 +274,52 @@ Status Salvage::TakeStep(StepKey step, const Take& take) {
     first.reason = "its record is lost, or it was dropped: " + LostIn(Family::kSteps, step);
   }
   report_->lost.push_back({id, std::move(first.reason), std::move(first.tensors)});
+  return TakePart(step, may_take || is_newer, &report_->lost.back());
+}
+
+// Takes the source from which the most tensors of a lost step can be read.
+Status Salvage::TakePart(StepKey step, bool may_take_from_backup, RepairReport::LostStep* lost) {
+  SalvageSource* best = nullptr;
+  StepPart part;
+  const auto look = [&](SalvageSource& source) -> Status {
+    VARVE_ASSIGN_OR_RETURN(StepPart found, source.verifier->FindPart(step, lost->id.run));
+    if (found.kept_tensors.size() <= part.kept_tensors.size()) return Status::Ok();
+    best = &source;
+    part = std::move(found);
+    return Status::Ok();
+  };
+  for (SalvageSource& view : views_) VARVE_RETURN_IF_ERROR(look(view));
+  if (may_take_from_backup) VARVE_RETURN_IF_ERROR(look(backup_));
+  lost->has_readable_tensors = best != nullptr;
+  if (best == nullptr || !options_.keep_partial) return Status::Ok();
+  const std::string& run = DamagedRunOf(step.run);
+  if (to_ != nullptr) VARVE_RETURN_IF_ERROR(SavePart(*best, step, part, run));
+  taken_parts_[step] = {best, run};
+  report_->partial.push_back({.id = lost->id,
+                              .run = run,
+                              .kept_tensors = std::move(part.kept_tensors),
+                              .lost_tensors = std::move(part.lost_tensors),
+                              .other_losses = std::move(part.other_losses),
+                              .is_from_backup = best == &backup_,
+                              .doubts = DoubtsOf(*best, step)});
   return Status::Ok();
+}
+
+// Returns the name of the run for parts of steps of another run.
+const std::string& Salvage::DamagedRunOf(RunId run) {
+  std::string& name = damaged_runs_[run];
+  const auto is_taken = [this](const std::string& tried) {
+    return std::ranges::any_of(runs_,
+                               [&](const auto& known) { return known.second.name == tried; }) ||
+           std::ranges::any_of(damaged_runs_,
+                               [&](const auto& known) { return known.second == tried; });
+  };
+  for (int k = 1; name.empty(); ++k) {
+    const std::string end = "~damaged" + (k > 1 ? std::to_string(k) : "");
+    const std::string tried = FirstBytes(NameOf(run), kMaxNameBytes - end.size()) + end;
+    if (!is_taken(tried)) name = tried;
+  }
+  return name;
 }
 
 // A step of the backup is the step that was here if it has the same root digest. If the record of
@@ -284,9 +341,7 @@ Status Salvage::Save(SalvageSource& source, StepKey step, StepFaults* faults) {
   Status status = source.verifier->CheckRecords(step, run);
   if (status.ok()) {
     CopyOptions options;
-    options.progress = [this](uint64_t done, uint64_t) {
-      if (progress_) progress_(std::min(done_bytes_ + done, total_bytes_), total_bytes_);
-    };
+    options.progress = [this](uint64_t done, uint64_t) { ShowProgress(done); };
     const auto copied =
         CopyCheckpoints({&id, 1}, source.store->digest_seed(), to_, options,
                         [&](const CheckpointId&) { return source.store->OpenShardsOf(step, run); });
@@ -304,6 +359,16 @@ Status Salvage::Save(SalvageSource& source, StepKey step, StepFaults* faults) {
   VARVE_RETURN_IF_ERROR(source.verifier->Verify(
       step, run, [](uint64_t) {}, faults));
   return faults->empty() ? status : Status::Ok();  // then it is the new store that failed
+}
+
+Status Salvage::SavePart(SalvageSource& source, StepKey step, const StepPart& part,
+                         const std::string& run) {
+  VARVE_ASSIGN_OR_RETURN(const auto reader, source.store->OpenShardsOf(step, NameOf(step.run)));
+  CopyOptions options{.run = run};
+  options.progress = [this](uint64_t done, uint64_t) { ShowProgress(done); };
+  VARVE_ASSIGN_OR_RETURN(const SaveReport saved, CopyPart(*reader, part, to_, options));
+  done_bytes_ += saved.logical_bytes;
+  return Status::Ok();
 }
 
 Status Salvage::PutRuns() {
@@ -333,6 +398,18 @@ Result<StepRecord> Salvage::OwnRecord(SalvageSource& source, StepKey step) const
   return *taken;
 }
 
+// Gives the step `there` of the new store the parent and the metrics of a step that was taken.
+Status Salvage::PutOwnRecord(SalvageSource& source, StepKey step, StepKey there,
+                             CommitBatch* batch) const {
+  VARVE_ASSIGN_OR_RETURN(auto record, to_->FindStep(there));
+  VARVE_ASSIGN_OR_RETURN(const StepRecord own, OwnRecord(source, step));
+  if (!record.has_value()) return Status::Corruption("a step that was saved is gone");
+  record->parent = own.parent;
+  record->metrics = own.metrics;
+  batch->Put(Family::kSteps, keys::Step(there), EncodeStepRecord(*record));
+  return Status::Ok();
+}
+
 // What a copy does not take over: parents, tags, and metrics that are newer than the backup.
 Status Salvage::PutRest() {
   const auto lock = to_->LockCommits();
@@ -340,17 +417,16 @@ Status Salvage::PutRest() {
   std::set<RunId> used;
   for (const auto& [step, source] : taken_) {
     used.insert(step.run);
-    VARVE_ASSIGN_OR_RETURN(auto record, to_->FindStep(step));
-    VARVE_ASSIGN_OR_RETURN(const StepRecord own, OwnRecord(*source, step));
-    if (!record.has_value()) return Status::Corruption("a step that was saved is gone");
-    record->parent = own.parent;
-    record->metrics = own.metrics;
-    batch.Put(Family::kSteps, keys::Step(step), EncodeStepRecord(*record));
+    VARVE_RETURN_IF_ERROR(PutOwnRecord(*source, step, step, &batch));
     const auto tags = tags_.find(step);
     if (tags == tags_.end()) continue;
     for (const std::string& tag : tags->second) {
       batch.Put(Family::kMeta, keys::Tag(step.run, tag), EncodeNumber(step.step));
     }
+  }
+  for (const auto& [step, part] : taken_parts_) {
+    VARVE_ASSIGN_OR_RETURN(const RunRecord run, to_->FindRun(part.run));
+    VARVE_RETURN_IF_ERROR(PutOwnRecord(*part.source, step, {run.id, step.step}, &batch));
   }
   for (const auto& [id, run] : runs_) {
     const bool goes = run.forked_from.has_value() && !used.contains(id);  // as when it is dropped
@@ -383,6 +459,9 @@ std::vector<std::string> Salvage::DoubtsOf(const SalvageSource& source, StepKey 
           "save: " +
           table.what);
     }
+  }
+  if (newer_steps_.contains(step)) {
+    doubts.emplace_back("it is an earlier save. The backup has a later one, which cannot be read");
   }
   return doubts;
 }

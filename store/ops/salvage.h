@@ -25,6 +25,9 @@ struct SalvageSource {
   std::unique_ptr<StoreImpl> store;
   std::vector<DamagedTable> left_out;  // tables that the store lacks
   std::unique_ptr<StepVerifier> verifier;
+  // Of an object store. Returns the error if it did not answer. What could not be read then is not
+  // lost. Unset: the store lies in a folder.
+  std::function<Status()> health{};
 };
 
 class Salvage {
@@ -34,7 +37,7 @@ class Salvage {
   // right.
   Salvage(std::vector<SalvageSource> views, SalvageSource backup, bool is_backup_of_this_store,
           std::vector<DamagedTable> damaged, std::map<RunId, std::string> name_hints,
-          const Progress& progress, RepairReport* report);
+          const RepairOptions& options, RepairReport* report);
 
   // Call it before Find if the newest state of the damaged store may be lost. Then steps of the
   // backup that were saved after all that the views know are taken, too. `is_later`: the backup
@@ -56,6 +59,10 @@ class Salvage {
     std::string name;
     std::optional<StepKey> forked_from;
   };
+  struct TakenPart {
+    SalvageSource* source = nullptr;
+    std::string run;
+  };
   // Takes a step from a source. `faults` says why it could not, unless there is an error.
   using Take = std::function<Status(SalvageSource& source, StepKey step, StepFaults* faults)>;
 
@@ -65,16 +72,23 @@ class Salvage {
   void NameRuns();
   Status TakeAll(const Take& take);
   Status TakeStep(StepKey step, const Take& take);
+  Status TakePart(StepKey step, bool may_take_from_backup, RepairReport::LostStep* lost);
+  Status SavePart(SalvageSource& source, StepKey step, const StepPart& part,
+                  const std::string& run);
+  const std::string& DamagedRunOf(RunId run);
   Result<bool> MayTakeFromBackup(StepKey step);
   Status Save(SalvageSource& source, StepKey step, StepFaults* faults);
   Status PutRuns();
   Status PutRest();
+  Status PutOwnRecord(SalvageSource& source, StepKey step, StepKey there, CommitBatch* batch) const;
   Status PutTags(StepKey step, CommitBatch* batch);
   Status LoadTags();
   std::vector<std::string> DoubtsOf(const SalvageSource& source, StepKey step) const;
   bool IsDamaged(Family family) const;
+  Status CheckBackup() const { return backup_.health ? backup_.health() : Status::Ok(); }
   std::string LostIn(Family family, StepKey step) const;
   void AddWarnings();
+  void ShowProgress(uint64_t more) const;
   bool HasLaterSaves() const { return backup_is_later_ && !newer_steps_.empty(); }
   const std::string& NameOf(RunId run) const { return runs_.at(run).name; }
   Result<StepRecord> OwnRecord(SalvageSource& source, StepKey step) const;
@@ -84,7 +98,7 @@ class Salvage {
   const bool is_backup_of_this_store_;
   const std::vector<DamagedTable> damaged_;
   const std::map<RunId, std::string> name_hints_;
-  const Progress& progress_;
+  const RepairOptions& options_;
   RepairReport* const report_;
   StoreImpl* to_ = nullptr;
 
@@ -94,8 +108,10 @@ class Salvage {
   std::map<RunId, Run> runs_;
   RunId next_run_ = 1;
   std::set<StepKey> steps_;
-  std::set<StepKey> newer_steps_;            // saved after all that the views know, by the backup
-  std::map<StepKey, SalvageSource*> taken_;  // where each kept step was read
+  std::set<StepKey> newer_steps_;              // saved after all that the views know, by the backup
+  std::map<StepKey, SalvageSource*> taken_;    // where each kept step was read
+  std::map<StepKey, TakenPart> taken_parts_;   // of steps that are lost
+  std::map<RunId, std::string> damaged_runs_;  // the runs of parts, by the run of the steps
   std::map<StepKey, std::set<std::string>> tags_;
   uint64_t total_bytes_ = 0, done_bytes_ = 0;
 };

@@ -12,6 +12,7 @@
 #include "base/stop.h"
 #include "base/util.h"
 #include "store/format/root_digest.h"
+#include "store/shards/regions.h"
 
 namespace varve::internal {
 
@@ -103,6 +104,131 @@ Status StepVerifier::Verify(StepKey step, std::string_view run,
   note(items.status());
   if (!items.ok()) return Status::Ok();
   for (const std::string& item : *items) note(reader.ReadBytes(item).status());
+  return Status::Ok();
+}
+
+Result<StepPart> StepVerifier::FindPart(StepKey step, std::string_view run) {
+  StepPart part;
+  const auto opened = store_->OpenShardsOf(step, run);
+  if (!opened.ok()) return part;
+  const ShardedReader& reader = **opened;
+  VARVE_RETURN_IF_ERROR(FindTensors(reader, step, &part));
+  const auto note = [&part](const Status& status) {
+    if (!status.ok()) part.other_losses.push_back(status.message());
+    return status.ok();
+  };
+  const auto progress = reader.ReadTrainerProgress();
+  part.has_progress = note(progress.status()) && progress->has_value();
+  const auto topology = reader.ReadTopology();
+  part.has_topology = note(topology.status()) && topology->has_value();
+  const auto items = reader.ListBytes();
+  if (!note(items.status())) return part;
+  for (const std::string& item : *items) {
+    if (note(reader.ReadBytes(item).status())) part.items.push_back(item);
+  }
+  const auto record = store_->FindStep(step);
+  const uint64_t expected = record.ok() && record->has_value() ? (*record)->num_items : 0;
+  if (items->size() < expected) {
+    part.other_losses.push_back(std::to_string(expected - items->size()) + " of " +
+                                std::to_string(expected) + " items");
+  }
+  return part;
+}
+
+// Sorts the tensors of a step into those that can be read whole and those that cannot.
+Status StepVerifier::FindTensors(const ShardedReader& reader, StepKey step, StepPart* part) {
+  const auto stored = reader.FindStored();
+  if (!stored.ok()) return FindTensorsByName(reader, step, part);
+  const std::span<const StoredShard> all(*stored);
+  for (size_t first = 0, end = 0; first < all.size(); first = end) {
+    while (end < all.size() && all[end].name == all[first].name) ++end;
+    VARVE_RETURN_IF_ERROR(AddTensor(all.subspan(first, end - first), part));
+  }
+  const Status whole = FindShards(reader, step).status();
+  if (!whole.ok()) part->other_losses.push_back(whole.message());
+  return Status::Ok();
+}
+
+// The same where records are lost, or a block of them cannot be read.
+Status StepVerifier::FindTensorsByName(const ShardedReader& reader, StepKey step, StepPart* part) {
+  uint64_t num_found = 0;
+  for (const std::string& name : FindNames(step)) {
+    const auto shards = reader.FindStored(name);
+    if (shards.status().code() == StatusCode::kNotFound) continue;  // another save or step has it
+    if (shards.ok()) {
+      num_found += shards->size();
+      VARVE_RETURN_IF_ERROR(AddTensor(*shards, part));
+    } else {
+      part->lost_tensors.push_back(name);
+    }
+  }
+  const uint64_t expected = reader.info().num_tensors;
+  part->other_losses.push_back("the records of " +
+                               std::to_string(expected - std::min(num_found, expected)) + " of " +
+                               std::to_string(expected) + " tensors and shards");
+  return Status::Ok();
+}
+
+// Returns the names that tensors of a step may have. It looks from both ends, so one block that
+// cannot be read hides no name but those in it. These are found if the nearest step that can be
+// read has them, too.
+std::set<std::string> StepVerifier::FindNames(StepKey step) const {
+  std::set<std::string> names;
+  const Database& db = *store_->database();
+  const std::string prefix = keys::Step(step);
+  const auto add = [&names](const std::string& key) {
+    if (const auto tensor = keys::ParseTensor(key)) names.emplace(tensor->name);
+  };
+  std::string from = prefix;
+  auto key = db.FirstKeyFrom(Family::kTensors, prefix, from);
+  for (; key.ok() && key->has_value(); key = db.FirstKeyFrom(Family::kTensors, prefix, from)) {
+    add(**key);
+    from = **key + '\0';
+  }
+  if (key.ok()) return names;
+  std::string end = keys::PrefixEnd(prefix);
+  while (true) {
+    key = db.LastKeyBefore(Family::kTensors, prefix, end);
+    if (!key.ok() || !key->has_value() || **key < from) break;
+    add(**key);
+    end = **key;
+  }
+  AddNamesNear(step, &names);
+  return names;
+}
+
+// Adds the names of the tensors of the nearest step of the run whose records can all be read.
+void StepVerifier::AddNamesNear(StepKey step, std::set<std::string>* names) const {
+  auto steps = store_->StepsFrom(step.run, 0);
+  if (!steps.ok()) return;
+  const auto distance = [step](uint64_t other) {
+    return other > step.step ? other - step.step : step.step - other;
+  };
+  std::ranges::sort(*steps, {}, distance);
+  for (const uint64_t other : *steps) {
+    const auto reader = store_->OpenShardsOf({step.run, other}, "");
+    if (!reader.ok()) continue;
+    const auto shards = (*reader)->FindStored();
+    if (!shards.ok()) continue;
+    for (const StoredShard& shard : *shards) names->insert(shard.name);
+    return;
+  }
+}
+
+// Adds the tensor whose shards these are.
+Status StepVerifier::AddTensor(std::span<const StoredShard> shards, StepPart* part) {
+  std::vector<ShardLayout> layouts;
+  bool is_whole = true;
+  for (const StoredShard& shard : shards) {
+    const Status read = VerifyTensor(shard);
+    if (read.code() == StatusCode::kAborted) return read;
+    is_whole = is_whole && read.ok();
+    if (shard.record.layout.has_value()) layouts.push_back(*shard.record.layout);
+  }
+  // The record of a shard may be lost. Shards without layouts make no tensor together.
+  is_whole = is_whole && (layouts.empty() || ProveCoverage(layouts).ok());
+  (is_whole ? part->kept_tensors : part->lost_tensors).push_back(shards[0].name);
+  if (is_whole) part->shards.insert(part->shards.end(), shards.begin(), shards.end());
   return Status::Ok();
 }
 

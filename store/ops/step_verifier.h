@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "store/db/store_impl.h"
+#include "store/ops/step_part.h"
 #include "store/read/sharded_reader.h"
 
 namespace varve::internal {
@@ -42,6 +44,9 @@ class StepVerifier {
   // at.
   Status Verify(StepKey step, std::string_view run, const std::function<void(uint64_t)>& add,
                 StepFaults* faults);
+  // Finds what of a step can be read. Nothing, if the step has no record. Only kAborted is an
+  // error.
+  Result<StepPart> FindPart(StepKey step, std::string_view run);
 
  private:
   struct ListVerdict {
@@ -52,6 +57,11 @@ class StepVerifier {
 
   Result<std::vector<StoredShard>> FindShards(const ShardedReader& reader, StepKey step) const;
   Status VerifyTensor(const StoredShard& shard);
+  Status FindTensors(const ShardedReader& reader, StepKey step, StepPart* part);
+  Status FindTensorsByName(const ShardedReader& reader, StepKey step, StepPart* part);
+  std::set<std::string> FindNames(StepKey step) const;
+  void AddNamesNear(StepKey step, std::set<std::string>* names) const;
+  Status AddTensor(std::span<const StoredShard> shards, StepPart* part);
   Result<const ListVerdict*> VerifyList(const TensorRecord& record, size_t index);
   Status VerifyChunks(const std::vector<ChunkRef>& refs, DType dtype, uint64_t first);
 

@@ -2,22 +2,34 @@
 //
 // Reads a snapshot where it lies: RocksDB, opened over a file system whose files are ranges of
 // blobs.
+#include "store/remote/open_remote.h"
+
+#include <utility>
+
 #include "base/guarded.h"
 #include "objects/url.h"
-#include "store/db/store_impl.h"
 #include "store/remote/remote_file_system.h"
 #include "store/remote/remote_log.h"
-#include "varve/remote.h"
 
-namespace varve {
-using namespace internal;
+namespace varve::internal {
 
 namespace {
 
 // Where the database seems to lie. Nothing is there.
 constexpr char kFolder[] = "/varve-snapshot";
 
-Result<std::unique_ptr<Store>> Open(std::string_view url, const RemoteStoreOptions& options) {
+Status HealthOf(Objects* objects, const RemoteSnapshot& snapshot, const BlobReader& blobs) {
+  const Status failure = blobs.failure();
+  if (failure.code() != StatusCode::kCorruption) return failure;
+  const RemoteLog log(objects);
+  VARVE_RETURN_IF_ERROR(log.ReadNewest().status());  // or nobody knows whether it was removed
+  const Status why = log.WhyUnreadable(snapshot, failure);
+  return why.code() == StatusCode::kCorruption ? Status::Ok() : why;
+}
+
+}  // namespace
+
+Result<OpenedSnapshot> OpenSnapshot(std::string_view url, const RemoteStoreOptions& options) {
   if (!options.store.key.empty()) {
     return Status::InvalidArgument(std::string(url) +
                                    ": a key was given, and snapshots in an object store have no "
@@ -32,20 +44,31 @@ Result<std::unique_ptr<Store>> Open(std::string_view url, const RemoteStoreOptio
   VARVE_ASSIGN_OR_RETURN(SnapshotBody body, log.ReadBody(snapshot));
   const FormatFile format = body.format;
   const std::string name = objects->url() + ", snapshot " + std::to_string(snapshot.number);
-  auto blobs = std::make_shared<const BlobReader>(std::move(objects), std::move(cache));
-  auto file_system = std::make_shared<RemoteFileSystem>(std::string(kFolder) + "/db",
-                                                        std::move(body), std::move(blobs));
+  auto blobs = std::make_shared<const BlobReader>(objects, std::move(cache));
+  auto file_system =
+      std::make_shared<RemoteFileSystem>(std::string(kFolder) + "/db", std::move(body), blobs);
   auto database = Database::OpenFrozen(kFolder, std::move(file_system));
-  if (!database.ok()) return database.status().WithContext(name);
-  VARVE_ASSIGN_OR_RETURN(auto store,
+  if (!database.ok()) {
+    const Status why = HealthOf(objects.get(), snapshot, *blobs);
+    return (why.ok() ? database.status() : why).WithContext(name);
+  }
+  OpenedSnapshot opened;
+  VARVE_ASSIGN_OR_RETURN(opened.store,
                          StoreImpl::OpenFrozen(name, format, *std::move(database), options.store));
-  return std::unique_ptr<Store>(std::move(store));
+  opened.health = [objects, snapshot, blobs] { return HealthOf(objects.get(), snapshot, *blobs); };
+  return opened;
 }
 
-}  // namespace
+}  // namespace varve::internal
+
+namespace varve {
+using namespace internal;
 
 Result<std::unique_ptr<Store>> OpenRemote(std::string_view url, const RemoteStoreOptions& options) {
-  return Guarded("opening a store", [&] { return Open(url, options); });
+  return Guarded("opening a store", [&]() -> Result<std::unique_ptr<Store>> {
+    VARVE_ASSIGN_OR_RETURN(OpenedSnapshot opened, OpenSnapshot(url, options));
+    return std::unique_ptr<Store>(std::move(opened.store));
+  });
 }
 
 }  // namespace varve

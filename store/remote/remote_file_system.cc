@@ -137,7 +137,21 @@ IOStatus TableFile::MultiRead(FSReadRequest* requests, size_t count, const IOOpt
 
 }  // namespace
 
+Status BlobReader::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 Status BlobReader::Fetch(const std::string& blob, uint64_t offset, std::span<std::byte> out) const {
+  const Status status = FetchOnce(blob, offset, out);
+  if (status.ok()) return status;
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok() || failure_.code() == StatusCode::kCorruption) failure_ = status;
+  return status;
+}
+
+Status BlobReader::FetchOnce(const std::string& blob, uint64_t offset,
+                             std::span<std::byte> out) const {
   VARVE_ASSIGN_OR_RETURN(const auto size, objects_->GetBlob(blob, offset, out));
   if (size == out.size()) return Status::Ok();
   return Status::Corruption(objects_->url() + ": blob " + blob +

@@ -31,13 +31,19 @@ class BlobReader {
               std::span<std::byte> out) const;
 
   BufferPool* buffers() const { return &buffers_; }
+  // Returns why a read has failed. Ok: none has. RocksDB does not tell an object store that does
+  // not answer from damage. If both have happened, this is not kCorruption.
+  Status failure() const;
 
  private:
   Status Fetch(const std::string& blob, uint64_t offset, std::span<std::byte> out) const;
+  Status FetchOnce(const std::string& blob, uint64_t offset, std::span<std::byte> out) const;
 
   const std::shared_ptr<Objects> objects_;
   const std::unique_ptr<BlockCache> cache_;
   mutable BufferPool buffers_;
+  mutable std::mutex mutex_;
+  mutable Status failure_;  // by mutex_
 };
 
 class RemoteFileSystem : public rocksdb::FileSystemWrapper {

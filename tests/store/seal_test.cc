@@ -412,6 +412,25 @@ TEST_F(SealTest, ARepairKeepsNothingOfAForgedTable) {
   ExpectSealed(path());
 }
 
+// Whoever forges a block can damage another one, so that the file does not open as a sound one
+// does.
+TEST_F(SealTest, ARepairKeepsNothingOfAForgedTableWithADamagedBlock) {
+  const TestTensor small = RandomTensor("b", DType::kU8, {30000}, 5);
+  VARVE_ASSERT_OK(Save(1, {RandomTensor("a", DType::kU8, {30000}, 4)}).status());
+  VARVE_ASSERT_OK(Save(2, {RandomTensor("c", DType::kU8, {90000}, 6), small}).status());
+  VARVE_ASSERT_OK(Save(3, {small}).status());
+  const auto tables = TablesOf(Family::kChunks);
+  store_.reset();
+  ASSERT_EQ(tables.size(), 2u);
+  FlipBit(tables.back(), 1000);  // the chunk of c
+  const auto report = RepairStore(path(), {.keep_partial = true, .key = kKey});
+  VARVE_ASSERT_OK(report.status());
+  ASSERT_EQ(report->kept.size(), 1u);
+  EXPECT_EQ(report->kept[0].id.step, 1u);
+  EXPECT_THAT(report->partial, ::testing::IsEmpty());
+  ExpectSealed(path());
+}
+
 TEST_F(SealTest, ARepairWithoutASealSaysThatStepsMayBeMissing) {
   SaveSteps(3);
   store_.reset();

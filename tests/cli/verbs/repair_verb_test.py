@@ -77,6 +77,101 @@ class RepairVerbTest(unittest.TestCase):
         self.assertIn("kept 2 of 2 steps", done.stdout)
         self.assertEqual(harness.check(self.store)["steps"], 2)
 
+    def test_a_snapshot_gives_what_is_lost(self):
+        url = f"file://{self.folder}/remote"
+        harness.varve(self.store, "push", url)
+        self.lose_chunks()
+        before = self.contents(self.store)
+        dry = harness.varve_json(
+            self.store, "repair", "--from", url, "--dry-run", expect=harness.DAMAGED
+        )
+        self.assertEqual(dry["lost"], [])
+        done = harness.varve(self.store, "repair", "--yes", "--from", url)
+        self.assertIn("from the backup: ", done.stdout)
+        self.assertIn("kept 2 of 2 steps", done.stdout)
+        self.assertEqual(harness.check(self.store)["steps"], 2)
+        self.assertEqual(self.contents(self.folder / "store~damaged"), before)
+
+    def test_what_is_no_snapshot_of_the_store_is_refused(self):
+        other = self.folder / "other"
+        harness.varve(other, "init")
+        harness.varve(other, "push", f"file://{self.folder}/remote")
+        self.lose_chunks()
+        before = self.contents(self.folder)
+        for place, code, text in (
+            ("remote", harness.FAILED, "is no backup of"),
+            ("nothing", harness.NO_STORE, "nothing"),
+        ):
+            url = f"file://{self.folder}/{place}"
+            done = harness.varve(self.store, "repair", "--yes", "--from", url, expect=code)
+            self.assertIn(text, done.stderr)
+        self.assertEqual(self.contents(self.folder), before)
+
+    def save_in_parts(self):
+        """Step 4 has "same" of step 3 and a tensor of its own, which is lost. Returns the first file."""
+        rng = random.Random(4)
+        same = files.random_tensor(rng, "F32", [30_000])
+        for step in (3, 4):
+            tensors = {"same": same, "own": files.random_tensor(rng, "F32", [40_000])}
+            source = files.write(self.folder / f"in{step}.safetensors", tensors)
+            harness.varve(self.store, "import", source, "--step", step)
+        self.lose_chunks_of_own()
+        return same
+
+    def lose_chunks_of_own(self):
+        large = [file for file in self.store.rglob("*.sst") if file.stat().st_size > 100_000]
+        max(large).unlink()
+
+    def test_a_lost_step_is_kept_in_part(self):
+        same = self.save_in_parts()
+        before = self.contents(self.folder)
+        asked = harness.varve(self.store, "repair", "--dry-run", expect=harness.DAMAGED)
+        self.assertIn(
+            "hint: some tensors of 1 lost step can be read. --keep-partial ", asked.stdout
+        )
+        options = ("repair", "--keep-partial")
+        dry = harness.varve(self.store, *options, "--dry-run", expect=harness.DAMAGED)
+        self.assertNotIn("hint: ", dry.stdout)
+        self.assertIn("lost: 4: ", dry.stdout)
+        self.assertIn("kept in part: 4 as main~damaged@4: 1 tensor: same\n", dry.stdout)
+        self.assertIn("lost in part: main~damaged@4: 1 tensor: own\n", dry.stdout)
+        self.assertIn("a repair would keep 3 of 4 steps, and 1 in part\n", dry.stdout)
+        said = harness.varve_json(self.store, *options, "--dry-run", expect=harness.DAMAGED)
+        self.assertEqual(self.contents(self.folder), before)
+        report = harness.varve_json(self.store, *options, "--yes")
+        self.assertEqual(report["partial"], said["partial"])
+        self.assertEqual(
+            report["partial"],
+            [
+                {
+                    "run": "main",
+                    "step": 4,
+                    "kept_in": "main~damaged",
+                    "kept_tensors": ["same"],
+                    "lost_tensors": ["own"],
+                    "other_losses": [],
+                    "from_backup": False,
+                    "doubts": [],
+                }
+            ],
+        )
+        self.assertEqual(harness.check(self.store)["steps"], 4)
+        harness.varve(self.store, "show", 4, expect=harness.NO_STEP)
+        out = self.folder / "part.safetensors"
+        harness.varve(self.store, "export", "main~damaged@4", "--output", out)
+        self.assertEqual(files.read(out), {"same": same})
+        source = self.folder / "in3.safetensors"
+        harness.varve(self.store, "import", source, "--step", 4)
+
+    def test_after_a_repair_the_hint_names_the_damaged_store(self):
+        self.save_in_parts()
+        done = harness.varve(self.store, "repair", "--yes")
+        self.assertIn(f"varve -s {self.folder}/store~damaged repair --keep-partial", done.stdout)
+        damaged = self.folder / "store~damaged"
+        report = harness.varve_json(damaged, "repair", "--keep-partial", "--yes")
+        self.assertEqual(report["partial"][0]["kept_tensors"], ["same"])
+        self.assertEqual(harness.check(damaged)["steps"], 4)
+
     def test_what_cannot_be_repaired(self):
         done = harness.varve(self.folder / "none", "repair", expect=harness.NO_STORE)
         self.assertIn("no store in", done.stderr)
