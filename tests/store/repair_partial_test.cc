@@ -261,19 +261,13 @@ TEST_F(PartialRepairTest, WhatIsMadeOfALostMasterIsLostWithIt) {
 TEST_F(PartialRepairTest, ABlockOfRecordsTakesOnlyItsOwnTensors) {
   constexpr int kTensors = 400;
   const auto name = [](int i) { return "tensor." + std::to_string(1000 + i); };
-  const auto put = [&](CheckpointWriter& writer) {
-    for (int i = 0; i < kTensors; ++i) {
-      const TestTensor tensor = RandomTensor(name(i), DType::kU8, {64}, static_cast<uint64_t>(i));
-      VARVE_EXPECT_OK(writer.Put(tensor.view()));
-    }
-  };
+  std::vector<TestTensor> tensors;
+  for (int i = 0; i < kTensors; ++i) {
+    tensors.push_back(RandomTensor(name(i), DType::kU8, {64}, static_cast<uint64_t>(i)));
+  }
   Reopen();
-  auto writer = store_->Begin(9).value();
-  put(*writer);
-  VARVE_ASSERT_OK(writer->Commit().status());
-  writer = store_->Begin(10).value();
-  put(*writer);
-  VARVE_ASSERT_OK(writer->Commit().status());
+  VARVE_ASSERT_OK(Save(9, tensors).status());
+  VARVE_ASSERT_OK(Save(10, tensors).status());
   store_.reset();
   const std::string table = NewestTable(Family::kTensors);
   const fs::path store = NewCopy(), damaged = store / "db" / table;
