@@ -30,4 +30,14 @@ Status MakeDurableFolders(const std::filesystem::path& path) {
   return Status::IOError("cannot create folder " + path.string() + ": " + error.message());
 }
 
+std::vector<std::filesystem::directory_entry> EntriesOf(const std::filesystem::path& folder,
+                                                        std::error_code* error) {
+  std::vector<std::filesystem::directory_entry> entries;
+  for (std::filesystem::directory_iterator it(folder, *error), end; !*error && it != end;
+       it.increment(*error)) {
+    entries.push_back(*it);
+  }
+  return entries;
+}
+
 }  // namespace varve::internal

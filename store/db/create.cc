@@ -59,7 +59,7 @@ Status PrepareFolder(const fs::path& path) {
   }
   const Status format = ReadFormatFile(path, /*for_writing=*/false).status();
   if (format.code() == StatusCode::kCorruption) return format;  // it has lost the file
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+  for (const fs::directory_entry& entry : EntriesOf(path, &error)) {
     const std::string name = entry.path().filename().string();
     const bool debris = name == "db" || name == "incoming" || name == "spare" || name == "seal" ||
                         name == "FORMAT.tmp";

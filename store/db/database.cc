@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/file_descriptor.h"
+#include "base/folders.h"
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/commit_file_system.h"
@@ -33,7 +34,7 @@ namespace {
 void RemoveEmptyLogs(const std::filesystem::path& store) {
   std::error_code error;
   std::vector<std::filesystem::path> logs;
-  for (const auto& entry : std::filesystem::directory_iterator(DbPath(store), error)) {
+  for (const auto& entry : EntriesOf(DbPath(store), &error)) {
     if (entry.path().extension() == ".log") logs.push_back(entry.path());
   }
   std::sort(logs.begin(), logs.end(), [](const auto& a, const auto& b) {  // names are numbers
@@ -175,7 +176,7 @@ Status Database::OpenReadOnly(const std::shared_ptr<rocksdb::FileSystem>& file_s
 }
 
 // Opens the newest state for reading, with all files that exist.
-Status Database::OpenDespite() {
+Status Database::OpenDespite() const {
   Close();
   rocksdb::DBOptions options = db_options_;
   options.paranoid_checks = false;
@@ -313,8 +314,22 @@ Database::Use::~Use() {
 
 Result<Database::Use> Database::BeginRead() const {
   Use use(this);
-  if (use.rocksdb() == nullptr) return closed_;
-  return use;
+  if (use.rocksdb() != nullptr) return use;
+  return OpenAgainToRead();
+}
+
+// The disk may be better now. The next write heals the database.
+Result<Database::Use> Database::OpenAgainToRead() const {
+  {
+    const std::lock_guard lock(use_mutex_);
+    if (open_ == nullptr) {
+      closed_ = OpenDespite();
+      VARVE_RETURN_IF_ERROR(closed_);
+    }
+  }
+  Use use(this);
+  if (use.rocksdb() != nullptr) return use;
+  return Status::Unavailable("the database in " + path_.string() + " is being opened again");
 }
 
 // For a read whose answer would be wrong if the family were out of date, or between two states.
@@ -362,26 +377,27 @@ bool Database::has_failed() const {
 Status Database::Heal() {
   if (!has_failed()) return Status::Ok();
   // After an error RocksDB starts no compaction, so a thread that waits for one would never stop.
-  rocksdb::DB* stopped = nullptr;
+  std::weak_ptr<const OpenRocksDb> stopped;  // another may lie at the same address later
   {
     const Use use(this);
-    stopped = use.rocksdb();
-    if (stopped != nullptr) stopped->DisableManualCompaction();
+    stopped = use.open();
+    if (use.rocksdb() != nullptr) use.rocksdb()->DisableManualCompaction();
   }
   std::unique_lock lock(use_mutex_);
   unused_.wait(lock, [&] { return uses_ == 0; });
   if (!has_failed()) {  // another thread did it
-    if (stopped != nullptr && open_ != nullptr && open_->db() == stopped)
-      stopped->EnableManualCompaction();
+    const auto still_open = stopped.lock();
+    if (still_open != nullptr) still_open->db()->EnableManualCompaction();
     return Status::Ok();
   }
   Close();
   file_system_->EndDoubt();
   failed_ = false;
-  closed_ = OpenWriter();
+  const auto open = [this] { return Guarded("opening", [this] { return OpenWriter(); }); };
+  closed_ = open();
   if (IsNoSpace(closed_)) {
     RemoveUnnamedTables();
-    closed_ = OpenWriter();
+    closed_ = open();
   }
   if (closed_.ok()) return Status::Ok();
   failed_ = true;

@@ -128,13 +128,14 @@ class Database {
     // nullptr when BeginRead would have failed.
     rocksdb::DB* rocksdb() const { return open_ == nullptr ? nullptr : open_->db(); }
     rocksdb::ColumnFamilyHandle* handle(Family family) const { return open_->handle(family); }
+    const std::shared_ptr<const OpenRocksDb>& open() const { return open_; }
 
    private:
     const Database* database_;
     std::shared_ptr<const OpenRocksDb> open_;
   };
-  // Call it before a read. It fails when the database could not be opened again after a failed
-  // write.
+  // Call it before a read. When the database could not be opened again after a failed write, this
+  // tries again to open it, for reading only.
   Result<Use> BeginRead() const;
   // Call it before a write. After an earlier error it first opens the database again. The calling
   // thread must hold no other Use. Writers only.
@@ -240,13 +241,14 @@ class Database {
   rocksdb::Status Make();
   Status Open(const std::filesystem::path& path, bool for_writing);
   Status OpenReadOnly(const std::shared_ptr<rocksdb::FileSystem>& file_system);
-  Status OpenDespite();
+  Status OpenDespite() const;
   Status OpenWriter();
   Status VerifySeal();
   Status AddTags(std::vector<rocksdb::IngestExternalFileArg>* args);
   Status OpenReader();
   void RemoveUnnamedTables() const;
-  void Close() { open_.reset(); }
+  void Close() const { open_.reset(); }
+  Result<Use> OpenAgainToRead() const;
   // What was seen of a reader's newest state.
   struct Seen {
     std::string stamp;                        // of the manifest where that state ends
@@ -301,7 +303,7 @@ class Database {
   // database. A reader's CatchUp changes it at any time. Guarded by use_mutex_. While nobody else
   // can change it, it is also read without.
   mutable std::shared_ptr<const OpenRocksDb> open_;
-  Status closed_;  // why open_ is null
+  mutable Status closed_;  // why open_ is null. Guarded by use_mutex_
 
   mutable std::mutex use_mutex_;  // held while the database is opened again
   mutable std::condition_variable unused_;

@@ -13,6 +13,7 @@
 #include <climits>
 #include <system_error>
 
+#include "base/folders.h"
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/cursor.h"
@@ -177,7 +178,7 @@ Status StoreImpl::PrepareForWriting() {
   fs::create_directory(incoming(), error);
   // Leftovers of a crash may be hard links to committed files. So they are unlinked before anything
   // is written, and no name is ever opened twice.
-  for (const fs::directory_entry& entry : fs::directory_iterator(incoming(), error)) {
+  for (const fs::directory_entry& entry : EntriesOf(incoming(), &error)) {
     fs::remove(entry.path(), error);
     if (error) break;
   }

@@ -30,7 +30,7 @@ std::string Encode(const GroupFile& group) {
 Status CheckMayBecomeRoot(const fs::path& root) {
   std::error_code error;
   VARVE_RETURN_IF_ERROR(CheckNotLost(root));
-  for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
+  for (const fs::directory_entry& entry : EntriesOf(root, &error)) {
     const std::string name = entry.path().filename();
     if (name == "log" || name == "members" || name == "catalogues" ||
         name.starts_with(kTemporaryPrefix) || name == kGroupFileName) {

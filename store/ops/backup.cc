@@ -31,6 +31,7 @@
 #include <thread>
 
 #include "base/file_descriptor.h"
+#include "base/folders.h"
 #include "base/guarded.h"
 #include "base/stop.h"
 #include "base/util.h"
@@ -212,7 +213,7 @@ Status Backup::CopyAll() {
 Result<std::vector<std::string>> Backup::ListMissing() const {
   std::vector<std::string> missing;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(from_, error)) {
+  for (const fs::directory_entry& entry : EntriesOf(from_, &error)) {
     if (entry.path().extension() != ".sst") continue;
     struct stat here {
     }, there{};

@@ -129,12 +129,12 @@ Status DatabaseCopy::Stage(const std::string& manifest, const std::set<std::stri
   std::error_code error;
   // The folder itself stays: it says that a first copy was cut short (IsUsed, format_file.cc).
   fs::create_directories(staging_, error);
-  for (const fs::directory_entry& entry : fs::directory_iterator(staging_, error)) {
+  for (const fs::directory_entry& entry : EntriesOf(staging_, &error)) {
     if (error) break;
     fs::remove_all(entry.path(), error);
   }
   if (!error) fs::create_directory(staging_ / "db", error);
-  for (const fs::directory_entry& entry : fs::directory_iterator(db_, error)) {
+  for (const fs::directory_entry& entry : EntriesOf(db_, &error)) {
     const std::string name = entry.path().filename();
     if (entry.path().extension() != ".sst" && name != manifest) continue;
     if (aside.contains(name)) continue;
@@ -178,7 +178,7 @@ void DatabaseCopy::RemoveLeftovers(const std::set<std::string>& tables,
                                    const std::string& manifest) const {
   std::error_code ignored;
   fs::remove_all(staging_, ignored);
-  for (const fs::directory_entry& entry : fs::directory_iterator(db_, ignored)) {
+  for (const fs::directory_entry& entry : EntriesOf(db_, &ignored)) {
     const std::string name = entry.path().filename();
     const bool unused_table = entry.path().extension() == ".sst" && !tables.contains(name);
     const bool unused_manifest = name.starts_with(kManifestPrefix) && name != manifest;

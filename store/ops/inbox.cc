@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/file_descriptor.h"
+#include "base/folders.h"
 #include "base/random_number.h"
 #include "base/util.h"
 #include "store/format/verified_buffer.h"
@@ -202,7 +203,7 @@ Status Inbox::Prepare() const {
   fs::create_directory(folder_, error);
   if (error) return Status::IOError("cannot make " + folder_.string() + ": " + error.message());
   const auto now = fs::file_time_type::clock::now();
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+  for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
     std::error_code ignored;  // the process that asked may take it just now
     const bool is_answer = entry.path().extension() == kAnswer;
     if (is_answer && now - entry.last_write_time(ignored) > kAnswerLife) {
@@ -237,7 +238,7 @@ Result<std::optional<InboxAnswer>> Inbox::TakeAnswer(const std::string& name) co
 std::vector<Inbox::Waiting> Inbox::List() const {
   std::vector<Waiting> waiting;
   std::error_code error;  // no folder: nothing waits
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+  for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
     const std::string suffix = entry.path().extension();
     std::error_code vanished;
     if (suffix != kRequest && suffix != kStarted) continue;

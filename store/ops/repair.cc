@@ -28,6 +28,7 @@
 #include <system_error>
 
 #include "base/file_descriptor.h"
+#include "base/folders.h"
 #include "base/guarded.h"
 #include "base/stop.h"
 #include "base/util.h"
@@ -408,12 +409,13 @@ Status Repair::MoveAside() {
 Status Repair::RemoveWork() const {
   std::error_code error;
   if (!fs::exists(work_, error)) return Status::Ok();
-  for (const fs::directory_entry& entry : fs::directory_iterator(work_, error)) {
+  for (const fs::directory_entry& entry : EntriesOf(work_, &error)) {
     const std::string name = entry.path().filename();
     if (name.starts_with("view") || name == "store" || name.starts_with(kReadyName)) continue;
     return Status::FailedPrecondition(work_.string() + " holds " + name +
                                       ", which no repair has made; move the folder away");
   }
+  if (error) return Failed("list", work_, error);
   const auto there = ReadFormatFile(work_ / "store", /*for_writing=*/false);
   const bool may_be_damaged_store =
       fs::exists(work_ / kReadyName, error) && fs::exists(work_ / "store", error) && !there.ok();

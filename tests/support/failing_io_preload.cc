@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Brings FailingIo into any program by LD_PRELOAD. The plan is in the environment: VARVE_FAIL_PATH,
-// VARVE_FAIL_FIRST, VARVE_FAIL_COUNT, VARVE_FAIL_ERRNO. What failed last is written to the file
-// VARVE_FAIL_REPORT when the program ends. An empty file means that nothing failed.
+// VARVE_FAIL_CALL, VARVE_FAIL_FIRST, VARVE_FAIL_COUNT, VARVE_FAIL_EVERY, VARVE_FAIL_ERRNO,
+// VARVE_FAIL_SHORT. What failed last is written to the file VARVE_FAIL_REPORT when the program
+// ends. An empty file means that nothing failed.
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/support/failing_io.h"
@@ -23,9 +25,12 @@ class Preloaded {
  public:
   Preloaded()
       : io_({.path = Text("VARVE_FAIL_PATH"),
+             .call = Text("VARVE_FAIL_CALL"),
              .first = Number("VARVE_FAIL_FIRST"),
              .count = Number("VARVE_FAIL_COUNT"),
-             .error = static_cast<int>(Number("VARVE_FAIL_ERRNO"))}) {}
+             .every = std::max<uint64_t>(1, Number("VARVE_FAIL_EVERY")),
+             .error = static_cast<int>(Number("VARVE_FAIL_ERRNO")),
+             .short_write = Number("VARVE_FAIL_SHORT") != 0}) {}
 
   ~Preloaded() {
     const std::string failed = io_.failed();

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command on a disk that is full or fails (EIO) at one of its calls, or from that call on for good.
+"""The command on a disk that is full, over its quota or fails (EIO) at its calls.
+
+The calls that fail are one, all from that one on, or every third. Some writes are short. Some calls that
+read fail.
 
 The command never dies by a signal. The store that it leaves passes a full check. Every step that was not
 dropped is there with its bytes. The same command works once the fault has gone.
@@ -18,6 +21,15 @@ import safetensors_bytes as files
 
 FOR_GOOD = 1_000_000
 FULL_SIZE = "VARVE_FULL_SIZE" in os.environ
+# Once, for good, coming and going, short writes, and reads that fail.
+KINDS = [
+    {"ERRNO": error, "COUNT": count, "EVERY": every}
+    for error in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    for count, every in ((1, 1), (FOR_GOOD, 1), (FOR_GOOD, 3))
+]
+KINDS += [{"CALL": "writes", "SHORT": 1, "COUNT": count, "ERRNO": 0} for count in (1, FOR_GOOD)]
+KINDS += [{"CALL": "writes", "SHORT": 1, "COUNT": FOR_GOOD, "ERRNO": errno.ENOSPC}]
+KINDS += [{"CALL": "reads", "COUNT": count, "ERRNO": errno.EIO} for count in (1, FOR_GOOD)]
 
 
 class CommandFaultsTest(unittest.TestCase):
@@ -65,14 +77,13 @@ class CommandFaultsTest(unittest.TestCase):
 
     def rounds(self, stride):
         """Each fault to try, with the call that it strikes. send() says when there are no more."""
-        for error in (errno.ENOSPC, errno.EIO):
-            for count in (1, FOR_GOOD):
-                first = 0
-                while True:
-                    more = yield {"FIRST": first, "COUNT": count, "ERRNO": error}
-                    if not more:
-                        break
-                    first += 1 if FULL_SIZE else stride
+        for kind in KINDS:
+            first = 0
+            while True:
+                more = yield {"FIRST": first, **kind}
+                if not more:
+                    break
+                first += 1 if FULL_SIZE else stride
 
     def sweep(self, arguments, *, kept, done, stride, fresh=False):
         """`kept`: steps that always stay. `done`: asserts that the verb has done its work."""

@@ -32,22 +32,6 @@ bool MayLackStore(const std::vector<State>& allowed) {
   return std::ranges::any_of(allowed, [](const State& state) { return !state.exists; });
 }
 
-std::string CheckState(const Store& store, const std::vector<State>& allowed) {
-  const auto state = ReadState(store);
-  if (!state.ok()) return state.status().ToString();
-  for (const State& each : allowed) {
-    if (Equal(*state, each)) return "";
-  }
-  return "there are " + ToString(*state) + ", expected " + ToString(allowed.back()) +
-         " (or their bytes differ)";
-}
-
-std::string CheckClean(const Store& store) {
-  const auto check = store.Check({.read_data = true});
-  if (!check.ok()) return "check: " + check.status().ToString();
-  return check->errors.empty() ? "" : "check: " + check->errors[0];
-}
-
 std::string JudgeStore(const fs::path& path, const std::vector<State>& allowed, uint64_t seed,
                        const std::string& key) {
   const StoreOptions options{.key = key};

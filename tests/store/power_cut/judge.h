@@ -16,9 +16,6 @@ namespace varve::internal::testing {
 std::vector<State> AllowedStates(const std::vector<State>& states, const Moment& moment);
 bool MayLackStore(const std::vector<State>& allowed);
 
-std::string CheckState(const Store& store, const std::vector<State>& allowed);
-std::string CheckClean(const Store& store);
-
 // Reads, opens, checks and writes the store in `path`. With a key it is sealed.
 std::string JudgeStore(const std::filesystem::path& path, const std::vector<State>& allowed,
                        uint64_t seed, const std::string& key = {});

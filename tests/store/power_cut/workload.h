@@ -5,39 +5,16 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tests/store/internals.h"
+#include "tests/store/store_state.h"
 #include "tests/support/disk_record.h"
 
 namespace varve::internal::testing {
 
 using Ops = std::vector<DiskOp>;
-using Tensors = std::shared_ptr<const std::vector<TestTensor>>;
-
-// What a store holds, or that there is none.
-struct State {
-  bool exists = false;
-  std::map<std::pair<std::string, uint64_t>, Tensors> steps;
-  std::map<std::pair<std::string, std::string>, uint64_t> tags;
-
-  // The order of tensors is that of their names.
-  void Put(const CheckpointId& id, std::vector<TestTensor> tensors);
-};
-
-bool Equal(const State& a, const State& b);
-std::string ToString(const State& state);
-Result<State> ReadState(const Store& store);
-
-// Tensors with deltas, a derived tensor and shared bytes.
-std::vector<TestTensor> ContentOfStep(uint64_t step);
-Status SaveContentOf(Store* store, const CheckpointId& id, uint64_t content,
-                     OnExisting on_existing = OnExisting::kError);
-
 // A recorded workload. Before operation k of the workload there is a mark 2k, and a mark 2k + 1
 // when it has returned.
 struct Recorded {

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Backups and repairs on disks that are full or fail at each of their calls.
+#include "tests/store/faults/store_faults.h"
+#include "varve/backup.h"
+#include "varve/repair.h"
+
+namespace varve::internal::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class BackupFaultsTest : public FaultsTest {
+ protected:
+  fs::path copy() const { return folder_.path() / "store.copy"; }
+
+  std::string JudgeCopy(const std::vector<State>& allowed) const {
+    const auto store = Store::OpenForReading(copy());
+    if (!store.ok()) return "the copy: " + store.status().ToString();
+    std::string fault = CheckState(**store, allowed);
+    if (fault.empty()) fault = CheckClean(**store);
+    return fault.empty() ? "" : "the copy: " + fault;
+  }
+
+  // `earlier` is what the copy holds before. A copy that a backup could not finish is no store, or
+  // what it was.
+  Scenario Backup(const std::function<void()>& start, const State& earlier, const State& later) {
+    const Operation back_up = [this] { return BackUp(path(), copy()).status(); };
+    return {start, back_up, [=, this](const Status& status) -> std::string {
+              std::string fault;
+              if (status.ok()) {
+                fault = JudgeCopy({later});
+              } else if (earlier.exists) {
+                fault = JudgeCopy({earlier, later});
+              }
+              if (!fault.empty()) return fault;
+              const Status again = status.ok() ? status : back_up();
+              if (!again.ok()) return "the backup again: " + again.ToString();
+              fault = JudgeCopy({later});
+              return fault.empty() ? CheckClean(*store_) : fault;
+            }};
+  }
+};
+
+TEST_F(BackupFaultsTest, TheFirst) {
+  MakeTemplate();
+  SweepAll(Backup([this] { StartFromTemplate(); }, State(), before_));
+}
+
+TEST_F(BackupFaultsTest, ALaterOne) {
+  MakeTemplate();
+  State later = before_;
+  later.Put({"main", 4}, ContentOfStep(4));
+  later.steps.erase({"main", 2});
+  SweepAll(Backup(
+      [this] {
+        StartFromTemplate();
+        VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+        VARVE_ASSERT_OK(SaveStep(4, 4));
+        VARVE_ASSERT_OK(DropSteps({2}));
+      },
+      before_, later));
+}
+
+class RepairFaultsTest : public FaultsTest {
+ protected:
+  // The store has lost the frames of its last save.
+  void MakeDamagedTemplate() {
+    MakeTemplate([&] {
+      fs::path newest;
+      for (const TableFile& file : FilesOf(Family::kChunks)) {
+        if (newest.empty() || newest < file.path) newest = file.path;
+      }
+      damaged_ = fs::relative(newest, path());
+    });
+    kept_ = before_;
+    kept_.steps.erase({"main", 3});
+  }
+
+  void StartDamaged() {
+    StartFromTemplate();
+    store_.reset();
+    ASSERT_TRUE(fs::remove(path() / damaged_));
+  }
+
+  Status ReadWhatIsKept() const {
+    VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path()));
+    for (const auto& [id, tensors] : kept_.steps) {
+      VARVE_RETURN_IF_ERROR(ReadTensors(*reader, {id.first, id.second}).status());
+    }
+    return Status::Ok();
+  }
+
+  std::string JudgeRepair(const Status& status) {
+    if (const Status read = ReadWhatIsKept(); !read.ok()) return "reading: " + read.ToString();
+    const auto report = RepairStore(path());
+    if (!report.ok()) return "repairing again: " + report.status().ToString();
+    if (status.ok() && !report->damage.empty()) return "the store is damaged again";
+    if (!fs::exists(Aside() / "FORMAT")) return "the damaged store is gone";
+    if (fs::exists(path().string() + "~repair")) return "~repair is left";
+    return JudgeOperation([] { return Status::Ok(); }, Status::Ok(), kept_, kept_);
+  }
+
+  fs::path Aside() const { return path().string() + "~damaged"; }
+
+  fs::path damaged_;
+  State kept_;
+};
+
+TEST_F(RepairFaultsTest, WhatCanBeReadIsKept) {
+  MakeDamagedTemplate();
+  SweepAll({[this] { StartDamaged(); }, [this] { return RepairStore(path()).status(); },
+            [this](const Status& status) { return JudgeRepair(status); }});
+}
+
+}  // namespace
+}  // namespace varve::internal::testing

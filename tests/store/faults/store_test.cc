@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The operations of a store, plain and sealed, on a disk that is full or fails at each of their
+// calls. There must be no abort, nothing lost and no torn step. What failed works again once the
+// fault is gone, on the same store, still open.
+#include <algorithm>
+#include <cerrno>
+
+#include "store/ops/inbox.h"
+#include "tests/store/faults/store_faults.h"
+#include "varve/request.h"
+
+// GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+namespace varve::internal::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SealedFaultsTest : public FaultsTest {
+ protected:
+  void SetUp() override {
+    FaultsTest::SetUp();
+    closing_options_.key = std::string(32, 'k');  // each check also verifies the seal
+  }
+};
+
+void Nothing(State*) {}
+
+TEST_F(FaultsTest, Save) {
+  MakeTemplate();
+  SweepAll(OfStore([&] { return SaveStep(4, 4); },
+                   [](State* state) {
+                     state->Put({"main", 4}, ContentOfStep(4));
+                   }));
+}
+
+TEST_F(SealedFaultsTest, Save) {
+  MakeTemplate();
+  SweepAll(OfStore([&] { return SaveStep(4, 4); },
+                   [](State* state) {
+                     state->Put({"main", 4}, ContentOfStep(4));
+                   }));
+}
+
+TEST_F(FaultsTest, Replace) {
+  MakeTemplate();
+  SweepAll(OfStore([&] { return SaveStep(3, 5, OnExisting::kReplace); },
+                   [](State* state) {
+                     state->Put({"main", 3}, ContentOfStep(5));
+                   }));
+}
+
+TEST_F(FaultsTest, Drop) {
+  MakeTemplate();
+  SweepAll(OfStore([&] { return DropSteps({2}); },
+                   [](State* state) {
+                     state->steps.erase({"main", 2});
+                   }));
+}
+
+TEST_F(FaultsTest, Reclaim) {
+  MakeTemplate([&] {
+    VARVE_ASSERT_OK(DropSteps({2}, {.reclaim = false}));
+    before_.steps.erase({"main", 2});
+  });
+  SweepAll(OfStore([&] { return store_->Reclaim({.all = true}).status(); }, Nothing));
+}
+
+TEST_F(SealedFaultsTest, Reclaim) {
+  MakeTemplate([&] {
+    VARVE_ASSERT_OK(DropSteps({2}, {.reclaim = false}));
+    before_.steps.erase({"main", 2});
+  });
+  SweepAll(OfStore([&] { return store_->Reclaim({.all = true}).status(); }, Nothing));
+}
+
+// The first save lives in part: its file is written anew, and the counts say so after that.
+TEST_F(FaultsTest, ReclaimOfAPart) {
+  MakeTemplate([&] {
+    VARVE_ASSERT_OK(store_->RemoveTag("main", "first"));
+    VARVE_ASSERT_OK(DropSteps({1}, {.reclaim = false}));
+    before_.steps.erase({"main", 1});
+    before_.tags.clear();
+    before_.metrics.clear();
+  });
+  SweepAll(OfStore([&] { return store_->Reclaim({.all = true}).status(); }, Nothing));
+}
+
+// Small files become one. A save in progress keeps the template's from being merged before.
+TEST_F(FaultsTest, Merge) {
+  constexpr size_t kEnough = 16;
+  size_t num_before = 0;
+  MakeTemplate([&] {
+    // The save id of a writer is lower than those of the later saves.
+    std::vector<std::unique_ptr<CheckpointWriter>> open;
+    open.push_back(store_->Begin(1000).value());
+    for (uint64_t step = 10; step < 10 + kEnough; ++step) {
+      VARVE_ASSERT_OK(SaveStep(step, step));
+      before_.Put({"main", step}, ContentOfStep(step));
+    }
+    num_before = FilesOf(Family::kChunks).size();
+  });
+  ASSERT_GE(num_before, kEnough);
+  const Operation merge = [&] { return store_->Reclaim({.all = true}).status(); };
+  StartFromTemplate();
+  VARVE_ASSERT_OK(merge());
+  EXPECT_LT(FilesOf(Family::kChunks).size(), kEnough / 2) << "nothing was merged";
+  SweepAll(OfStore(merge, Nothing));
+}
+
+TEST_F(FaultsTest, Fork) {
+  MakeTemplate();
+  SweepAll(OfStore([&] { return store_->Fork("main", "other", 2).status(); },
+                   [](State* state) {
+                     state->steps[{"other", 2}] = state->steps[{"main", 2}];
+                   }));
+}
+
+TEST_F(FaultsTest, Rewind) {
+  MakeTemplate();
+  SweepAll(OfStore([&] { return store_->Rewind("main", 2).status(); },
+                   [](State* state) {
+                     state->steps[{"main~1", 3}] = state->steps[{"main", 3}];
+                     state->steps.erase({"main", 3});
+                   }));
+}
+
+TEST_F(FaultsTest, Tag) {
+  MakeTemplate();
+  SweepAll(OfStore(
+      [&] {
+        return store_->SetTag({"main", 2}, "first");
+      },
+      [](State* state) {
+        state->tags[{"main", "first"}] = 2;  // it moves
+      }));
+}
+
+TEST_F(FaultsTest, RemoveTag) {
+  MakeTemplate();
+  SweepAll(OfStore([&] { return store_->RemoveTag("main", "first"); },
+                   [](State* state) { state->tags.clear(); }));
+}
+
+TEST_F(FaultsTest, Metrics) {
+  MakeTemplate();
+  SweepAll(OfStore(
+      [&] {
+        return store_->SetMetrics({"main", 1}, {{"loss", 0.25}, {"other", 2}});
+      },
+      [](State* state) {
+        state->metrics[{"main", 1}] = {{"loss", 0.25}, {"other", 2}};
+      }));
+}
+
+TEST_F(SealedFaultsTest, Tag) {
+  MakeTemplate();
+  SweepAll(OfStore(
+      [&] {
+        return store_->SetTag({"main", 3}, "good");
+      },
+      [](State* state) {
+        state->tags[{"main", "good"}] = 3;
+      }));
+}
+
+TEST_F(FaultsTest, Create) {
+  before_ = {};
+  const Operation create = [&]() -> Status {
+    store_.reset();
+    VARVE_ASSIGN_OR_RETURN(store_, Store::Create(path(), {.digest_seed = 1}));
+    return Status::Ok();
+  };
+  Scenario scenario = OfStore(create, [](State* state) { state->exists = true; });
+  scenario.start = [this] { RemoveRound(); };
+  SweepAll(scenario);
+}
+
+// Of what a crash has left.
+TEST_F(FaultsTest, Open) {
+  MakeTemplate([&] {
+    for (const std::string name : {"birth-9-1.sst", "commit-9-2.sst"}) {
+      std::ofstream(path() / "incoming" / name) << "left";
+    }
+  });
+  SweepAll(OfStore(
+      [&]() -> Status {
+        store_.reset();
+        VARVE_ASSIGN_OR_RETURN(store_, Store::Open(path(), closing_options_));
+        return Status::Ok();
+      },
+      Nothing));
+}
+
+// What a reader says while calls fail is an error or whole.
+TEST_F(FaultsTest, Read) {
+  MakeTemplate();
+  SweepAll(OfStore(
+               [&]() -> Status {
+                 VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path()));
+                 VARVE_ASSIGN_OR_RETURN(const State seen, ReadState(*reader));
+                 EXPECT_TRUE(Equal(seen, before_)) << "a reader sees " << ToString(seen);
+                 return Status::Ok();
+               },
+               Nothing),
+           /*per_kind=*/6);
+}
+
+class RequestFaultsTest : public FaultsTest {
+ protected:
+  // Hands a request in, as Submit does, and applies it, as the loop of the writer does.
+  Status Ask(const Request& request) {
+    const Inbox inbox(path());
+    VARVE_ASSIGN_OR_RETURN(const std::string name, inbox.Put({request, /*wants_answer=*/true}));
+    VARVE_RETURN_IF_ERROR(impl()->ApplyInbox());
+    VARVE_ASSIGN_OR_RETURN(const auto answer, inbox.TakeAnswer(name));
+    return answer.has_value() ? answer->status : Status::Aborted("there is no answer");
+  }
+
+  // No writer has the store open.
+  Status AskWithoutAWriter(const Request& request) {
+    store_.reset();
+    return Submit(path(), request, {.key = closing_options_.key}).status();
+  }
+};
+
+TEST_F(RequestFaultsTest, AWriterTags) {
+  MakeTemplate();
+  SweepAll(OfStore(
+      [&] {
+        return Ask(SetTagRequest{{"main", 3}, "good"});
+      },
+      [](State* state) {
+        state->tags[{"main", "good"}] = 3;
+      }));
+}
+
+TEST_F(RequestFaultsTest, AWriterDrops) {
+  MakeTemplate();
+  SweepAll(OfStore(
+      [&] {
+        return Ask(DropRequest{{{"main", 2}}});
+      },
+      [](State* state) {
+        state->steps.erase({"main", 2});
+      }));
+}
+
+TEST_F(RequestFaultsTest, TheCallerDrops) {
+  MakeTemplate();
+  SweepAll(OfStore(
+      [&] {
+        return AskWithoutAWriter(DropRequest{{{"main", 2}}});
+      },
+      [](State* state) {
+        state->steps.erase({"main", 2});
+      }));
+}
+
+TEST_F(RequestFaultsTest, TheCallerSetsMetrics) {
+  MakeTemplate();
+  SweepAll(OfStore(
+      [&] {
+        return AskWithoutAWriter(SetMetricsRequest{{"main", 3}, {{"loss", 0.125}}});
+      },
+      [](State* state) {
+        state->metrics[{"main", 3}]["loss"] = 0.125;
+      }));
+}
+
+// A writer also looks through a reader of its own. What that reader cannot catch up with is not an
+// answer.
+TEST_F(FaultsTest, LookingBesideTheWriter) {
+  MakeTemplate();
+  StartFromTemplate();
+  uint64_t opening = 0;
+  {
+    const FailingIo count({.path = "/CURRENT", .call = "open"});
+    VARVE_ASSERT_OK(Store::OpenForReading(path()).status());
+    opening = count.num_calls();
+  }
+  ASSERT_GT(opening, 0u);
+  const CheckpointId id{"main", 2};
+  const std::function<Status()> questions[] = {[&] {
+                                                 return store_->BytesFreedByDrop({&id, 1}).status();
+                                               },
+                                               [&] {
+                                                 return store_->ForecastDrop({&id, 1}).status();
+                                               },
+                                               [&] { return store_->Check({}).status(); }};
+  for (const auto& ask : questions) {
+    {
+      const FailingIo fault({.path = "/CURRENT",
+                             .call = "open",
+                             .first = opening,
+                             .count = UINT64_MAX,
+                             .error = EIO});
+      EXPECT_THAT(ask(), FailsWith(StatusCode::kIOError, "CURRENT"));
+      EXPECT_NE(fault.failed(), "");
+    }
+    VARVE_EXPECT_OK(ask());
+  }
+}
+
+}  // namespace
+}  // namespace varve::internal::testing
