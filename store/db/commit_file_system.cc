@@ -50,6 +50,31 @@ class ServedFile : public rocksdb::FSSequentialFile {
   size_t at_ = 0;
 };
 
+// A table that is being ingested.
+class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
+ public:
+  NewTable(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSRandomAccessFile> target)
+      : FSRandomAccessFileOwnerWrapper(std::move(target)), owner_(owner) {}
+
+  IOStatus Read(uint64_t offset, size_t size, const IOOptions& options, rocksdb::Slice* result,
+                char* scratch, IODebugContext* debug) const override {
+    IOStatus status =
+        FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
+    owner_->NoteReadOfNewTable(status);
+    return status;
+  }
+  IOStatus MultiRead(rocksdb::FSReadRequest* requests, size_t count, const IOOptions& options,
+                     IODebugContext* debug) override {
+    IOStatus status = FSRandomAccessFileOwnerWrapper::MultiRead(requests, count, options, debug);
+    owner_->NoteReadOfNewTable(status);
+    for (size_t i = 0; i < count; ++i) owner_->NoteReadOfNewTable(requests[i].status);
+    return status;
+  }
+
+ private:
+  CommitFileSystem* const owner_;
+};
+
 class Folder : public rocksdb::FSDirectoryWrapper {
  public:
   Folder(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSDirectory> target)
@@ -81,14 +106,16 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
   // time afterwards.
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   IODebugContext* debug) override {
-    IOStatus status = owner_->SyncFolderIfPending();
+    IOStatus status = owner_->CheckNewTablesWereRead();
+    if (status.ok()) status = owner_->SyncFolderIfPending();
     if (status.ok()) status = FSWritableFileOwnerWrapper::Append(data, options, debug);
     return Appended(std::move(status), data);
   }
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   const rocksdb::DataVerificationInfo& verification,
                   IODebugContext* debug) override {
-    IOStatus status = owner_->SyncFolderIfPending();
+    IOStatus status = owner_->CheckNewTablesWereRead();
+    if (status.ok()) status = owner_->SyncFolderIfPending();
     if (status.ok()) {
       status = FSWritableFileOwnerWrapper::Append(data, options, verification, debug);
     }
@@ -190,8 +217,17 @@ IOStatus CommitFileSystem::NewRandomAccessFile(const std::string& name,
   // RocksDB takes NUMBER.ldb if there is no NUMBER.sst. Varve has written no such file.
   if (guard_ != nullptr && name.ends_with(".ldb")) return IOStatus::PathNotFound(name);
   IOStatus status = FileSystemWrapper::NewRandomAccessFile(name, options, result, debug);
-  if (!status.ok() || guard_ == nullptr || !name.ends_with(".sst")) return status;
-  return ToIoStatus(guard_->Opened(name, result));
+  if (!status.ok() || !name.ends_with(".sst")) return status;
+  if (guard_ != nullptr) status = ToIoStatus(guard_->Opened(name, result));
+  if (!status.ok() || name.starts_with(db_path_ + "/")) return status;
+  *result = std::make_unique<NewTable>(this, std::move(*result));
+  return status;
+}
+
+IOStatus CommitFileSystem::CheckNewTablesWereRead() const {
+  if (!has_failed_to_read_) return IOStatus::OK();
+  return IOStatus::IOError(
+      "a table of the commit could not be read, so the manifest does not get it");
 }
 
 void CommitFileSystem::BeginServing(const SealedState& state) {

@@ -86,10 +86,23 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
 
+  // Call it before an ingest. RocksDB learns the bounds of a table by reading it, and takes an
+  // error of such a read for the end of the table. A manifest with these bounds would hide or lose
+  // keys. So after an error of a read of a table that is not in the database yet, the manifest does
+  // not grow.
+  void BeginIngest() { has_failed_to_read_ = false; }
+  void NoteReadOfNewTable(const rocksdb::IOStatus& status) {
+    if (!status.ok()) has_failed_to_read_ = true;
+  }
+  rocksdb::IOStatus CheckNewTablesWereRead() const;
+
   // True after an error that leaves the content of the manifest unknown.
   bool in_doubt() const { return in_doubt_; }
   // Call it when the database is closed. What is read from then on is known.
-  void EndDoubt() { in_doubt_ = false; }
+  void EndDoubt() {
+    in_doubt_ = false;
+    has_failed_to_read_ = false;
+  }
   // Notes whether a status leaves doubt, and returns it.
   rocksdb::IOStatus NoteDoubt(rocksdb::IOStatus status) {
     if (!status.ok()) in_doubt_ = true;
@@ -112,6 +125,7 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   ManifestNote manifest_note_;
   std::atomic<bool> folder_sync_pending_{false};
   std::atomic<bool> in_doubt_{false};
+  std::atomic<bool> has_failed_to_read_{false};
   std::mutex served_mutex_;
   std::map<std::string, std::string> served_;  // by path. Guarded by served_mutex_
   std::mutex lock_mutex_;

@@ -611,6 +611,7 @@ rocksdb::Status Database::Ingest(std::vector<rocksdb::IngestExternalFileArg> arg
   }
   const std::lock_guard lock(ingest_mutex_);
   const CountsChange change(&ingest_events_);
+  if (file_system_ != nullptr) file_system_->BeginIngest();
   return ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);
 }
 

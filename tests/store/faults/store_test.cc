@@ -38,6 +38,16 @@ TEST_F(FaultsTest, Save) {
                    }));
 }
 
+// RocksDB takes an error of such a read for the end of the table, and would commit wrong bounds.
+TEST_F(FaultsTest, ReadsOfTheTablesOfACommit) {
+  MakeTemplate();
+  SweepEach(OfStore([&] { return SaveStep(4, 4); },
+                    [](State* state) {
+                      state->Put({"main", 4}, ContentOfStep(4));
+                    }),
+            {.path = "/incoming/", .call = "reads", .error = EIO});
+}
+
 TEST_F(SealedFaultsTest, Save) {
   MakeTemplate();
   SweepAll(OfStore([&] { return SaveStep(4, 4); },

@@ -122,6 +122,14 @@ void FaultSweepTest::SweepAll(const Scenario& scenario, uint64_t per_kind) {
   EXPECT_GE(faults, 10u);
 }
 
+void FaultSweepTest::SweepEach(const Scenario& scenario, const FailingIo::Plan& plan) {
+  const Verdict verdict = Sweep(scenario, plan, 1);
+  EXPECT_EQ(verdict.violation, "");
+  std::cout << verdict.faults << " faults, " << (verdict.violation.empty() ? 0 : 1)
+            << " violations\n";
+  EXPECT_GE(verdict.faults, 10u);
+}
+
 void FaultSweepTest::ExpectFound(const Scenario& scenario, const std::string& mistake,
                                  FailingIo::Plan plan) {
   plan.swallow = true;
