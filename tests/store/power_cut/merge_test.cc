@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Power cuts while the writer merges small files in the background and the trainer goes on saving.
+#include <iostream>
+
+#include "tests/store/power_cut/driver.h"
+#include "tests/store/power_cut/judge.h"
+
+namespace varve::internal::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = DiskOp::Kind;
+
+// A merge makes a table in the database. That of a commit comes there as a link.
+bool IsMerged(const DiskOp& op) {
+  return op.path.starts_with("store/db/") && op.path.ends_with(".sst");
+}
+
+class Workload {
+ public:
+  explicit Workload(const fs::path& root) : path_(root / "store"), root_(root) {}
+
+  Recorded Run(const fs::path& image) {
+    Fill();
+    Recorder recorder(root_);
+    recorder.Run(
+        "start", [] { return Status::Ok(); }, [&] { recorder.now = filled_; });
+    // The merge begins after one of the saves that follow the end of the other one.
+    for (uint64_t step = 100; step < 100 + kMostSaves && !HasMerged(); ++step) {
+      if (step == 102) open_.reset();
+      recorder.Run(
+          "save " + std::to_string(step), [&] { return Save(step); },
+          [&] {
+            recorder.now.Put({"main", step}, ContentOf(step));
+          });
+    }
+    EXPECT_TRUE(HasMerged());
+    store_.reset();
+    return recorder.Finish(image);
+  }
+
+ private:
+  static constexpr uint64_t kNumFiles = 16;  // so many small ones are merged
+  static constexpr uint64_t kMostSaves = 60;
+
+  static std::vector<TestTensor> ContentOf(uint64_t step) {
+    return {RandomTensor("w", DType::kU8, {700}, step), RandomTensor("same", DType::kU8, {300}, 7)};
+  }
+  Status Save(uint64_t step) {
+    VARVE_ASSIGN_OR_RETURN(auto writer, store_->Begin(step, {}));
+    const std::vector<TestTensor> tensors = ContentOf(step);
+    for (const TestTensor& tensor : tensors) VARVE_RETURN_IF_ERROR(writer->Put(tensor.view()));
+    return writer->Commit().status();
+  }
+
+  // Small files that nothing merges yet, because a save that began before theirs is in progress.
+  void Fill() {
+    store_ = Store::Create(path_, {.digest_seed = 1}).value();
+    open_ = store_->Begin(1000).value();
+    filled_.exists = true;
+    for (uint64_t step = 1; step <= kNumFiles; ++step) {
+      VARVE_ASSERT_OK(Save(step));
+      filled_.Put({"main", step}, ContentOf(step));
+    }
+    EXPECT_GE(NumChunkFiles(), kNumFiles);
+  }
+
+  size_t NumChunkFiles() const {
+    return static_cast<StoreImpl*>(store_.get())->database()->FilesOf(Family::kChunks).size();
+  }
+  bool HasMerged() const { return NumChunkFiles() < kNumFiles; }
+
+  const fs::path path_, root_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<CheckpointWriter> open_;  // goes before its store
+  State filled_;
+};
+
+class MergePowerCutTest : public PowerCutTest {
+ protected:
+  void SetUp() override {
+    const fs::path root = folder_.path() / "disk";
+    fs::create_directory(root);
+    recorded_ = Workload(root).Run(folder_.path() / "image");
+  }
+
+  Judge judge() {
+    return [this](const fs::path& folder, const Moment& moment) -> std::string {
+      if (moment.num_done == 0) return "";
+      return JudgeStore(folder / "store", AllowedStates(recorded_.states, moment), moment.seed);
+    };
+  }
+
+  // Operations of merges between the mark of a save and its return, and of the save after the
+  // first of those.
+  size_t NumOverlaps() const {
+    size_t overlaps = 0;
+    bool is_saving = false, is_merging = false;
+    for (size_t i = recorded_.first; i < recorded_.ops.size(); ++i) {
+      const DiskOp& op = recorded_.ops[i];
+      if (op.kind == Kind::kMark) is_saving = op.at % 2 == 0;
+      if (op.kind == Kind::kMark || !is_saving) is_merging = false;
+      if (is_saving && op.kind != Kind::kMark && IsMerged(op)) is_merging = true;
+      overlaps += is_merging && op.path.starts_with("store/incoming/");
+    }
+    return overlaps;
+  }
+
+  Recorded recorded_;
+};
+
+TEST_F(MergePowerCutTest, NothingIsLost) {
+  std::cout << NumOverlaps() << " operations of saves come while files are merged\n";
+  EXPECT_GT(NumOverlaps(), 0u);
+  ExpectNoFaults(recorded_, judge(), 17);
+}
+
+TEST_F(MergePowerCutTest, PlantedMistakesAreFound) {
+  ExpectFound(recorded_, judge(), "merged tables are not synced", WithoutSyncs(IsMerged));
+}
+
+}  // namespace
+}  // namespace varve::internal::testing
