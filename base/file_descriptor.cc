@@ -31,6 +31,19 @@ Status CheckIsFile(const std::filesystem::path& path) {
   return ::stat(path.c_str(), &info) == 0 ? CheckIsFile(info, path) : Status::Ok();
 }
 
+Status CheckIsNoLink(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) return Status::Ok();
+  return Status::Corruption(path.string() + " is a link, expected none. Remove it");
+}
+
+Result<FileDescriptor> ReplaceFile(const std::filesystem::path& path) {
+  ::unlink(path.c_str());
+  FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd.is_open()) return ErrnoStatus("create", path, errno);
+  return fd;
+}
+
 Result<FileDescriptor> OpenFileToRead(const std::filesystem::path& path) {
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!fd.is_open()) return ErrnoStatus("open", path, errno);

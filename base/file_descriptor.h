@@ -38,6 +38,11 @@ Result<FileDescriptor> OpenFileToRead(const std::filesystem::path& path);
 Status CheckIsFile(const struct stat& info, const std::filesystem::path& path);
 // The same of what has the name now. A name of nothing, and one that cannot be looked at, pass.
 Status CheckIsFile(const std::filesystem::path& path);
+// Returns kCorruption if a link has the name. What is written to a store that came from a stranger
+// must not lie elsewhere.
+Status CheckIsNoLink(const std::filesystem::path& path);
+// Opens a new file for writing. What had its name loses it, also a link, which is not followed.
+Result<FileDescriptor> ReplaceFile(const std::filesystem::path& path);
 
 // Reads from the place of the descriptor to the end of its file, or so many bytes. `path` is the
 // name of the file, for the error. Stateless.

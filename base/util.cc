@@ -2,9 +2,12 @@
 #include "base/util.h"
 
 #include <fcntl.h>
+#include <fts.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -31,6 +34,13 @@ bool IsNoSpace(const Status& status) {
   return !status.ok() && (status.message().find(std::strerror(ENOSPC)) != std::string::npos ||
                           status.message().find(std::strerror(EDQUOT)) != std::string::npos ||
                           status.message().find("Compaction too large") != std::string::npos);
+}
+
+bool IsShortage(const Status& status) {
+  if (status.code() == StatusCode::kUnavailable) return true;
+  return !status.ok() && std::ranges::any_of(std::array{EMFILE, ENFILE, ENOMEM}, [&](int error) {
+    return status.message().find(std::strerror(error)) != std::string::npos;
+  });
 }
 
 Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int error) {
@@ -74,16 +84,20 @@ Result<std::string> ReadSmallFileOrPipe(const std::filesystem::path& path, size_
   return ReadAtMost(fd.get(), max_bytes, path);
 }
 
+// Not by std::filesystem, which ends the process if there is no memory for a name.
 FolderUse MeasureFolder(const std::filesystem::path& path) {
   FolderUse use;
-  std::error_code error;  // files may vanish while we look: they count as gone
-  for (std::filesystem::recursive_directory_iterator it(path, error), end; !error && it != end;
-       it.increment(error)) {
-    struct stat info {};
-    if (::lstat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-    use.allocated_bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  std::string root = path.string();
+  char* const roots[] = {root.data(), nullptr};
+  FTS* const walk = ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, nullptr);
+  if (walk == nullptr) return use;
+  // Files may vanish while we look: they count as gone.
+  while (const FTSENT* const entry = ::fts_read(walk)) {
+    if (entry->fts_info != FTS_F) continue;
+    use.allocated_bytes += static_cast<uint64_t>(entry->fts_statp->st_blocks) * 512;
     ++use.num_files;
   }
+  ::fts_close(walk);
   return use;
 }
 

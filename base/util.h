@@ -28,6 +28,9 @@ std::string ShapeName(std::span<const int64_t> shape);
 
 // True when an error says that the disk is full.
 bool IsNoSpace(const Status& status);
+// True when an error says that this process lacks memory, threads or descriptors. It says nothing
+// about what could not be read.
+bool IsShortage(const Status& status);
 // Returns the error "cannot WHAT PATH: strerror(errno)".
 Status ErrnoStatus(std::string_view what, const std::filesystem::path& path, int error);
 

@@ -25,23 +25,37 @@ std::filesystem::path FolderOf(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-struct Temporary {
-  std::filesystem::path path;
-  int fd;
-};
+std::string TemporaryName(const std::filesystem::path& path, int number) {
+  return FolderOf(path) / (".varve-" + std::to_string(::getpid()) + "-" + std::to_string(number));
+}
 
-// Makes a new file in the folder of `path`. It does not use mkstemp, whose files only their owner
-// may read, because an output file follows the umask.
-Result<Temporary> OpenTemporary(const std::filesystem::path& path) {
-  const std::string prefix = ".varve-" + std::to_string(::getpid()) + "-";
+// Calls `make` with one new name after the other until it does not fail with EEXIST. Returns the
+// name, and the error or 0.
+template <typename Make>
+std::pair<std::string, int> WithTemporaryName(const std::filesystem::path& path, const Make& make) {
+  std::string name;
   int error = EEXIST;
   for (int number = 0; error == EEXIST && number < 10'000; ++number) {
-    std::filesystem::path name = FolderOf(path) / (prefix + std::to_string(number));
-    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) return Temporary{std::move(name), fd};
-    error = errno;
+    name = TemporaryName(path, number);
+    error = make(name.c_str());
   }
-  return PathError(path, error);
+  return {name, error};
+}
+
+std::string LinkOf(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
+// Opens a new file without a name in the folder of `path`, so that a process that is killed leaves
+// nothing of it. -1: the file system has no such files, or there is no /proc to name one later.
+int OpenNameless(const std::filesystem::path& path) {
+  const int fd = ::open(FolderOf(path).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (fd < 0 || ::access(LinkOf(fd).c_str(), F_OK) == 0) return fd;
+  ::close(fd);
+  return -1;
+}
+
+int GiveName(int fd, const char* name) {
+  const int failed = ::linkat(AT_FDCWD, LinkOf(fd).c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW);
+  return failed == 0 ? 0 : errno;
 }
 
 // Moves the file to its place. Without `overwrite` it does so only if nothing is there. A file
@@ -56,6 +70,19 @@ int Place(const std::filesystem::path& from, const std::filesystem::path& to, bo
   return 0;
 }
 
+// The same for a file without a name. What is replaced needs a rename, and so the new file needs a
+// temporary name for a moment.
+int PlaceNameless(int fd, const std::filesystem::path& to, bool overwrite) {
+  const int error = GiveName(fd, to.c_str());
+  if (error != EEXIST || !overwrite) return error;
+  const auto [name, failed] =
+      WithTemporaryName(to, [fd](const char* free) { return GiveName(fd, free); });
+  if (failed != 0) return failed;
+  const int moved = Place(name, to, overwrite);
+  if (moved != 0) ::unlink(name.c_str());
+  return moved;
+}
+
 }  // namespace
 
 Result<OutputFile> OutputFile::Create(const std::filesystem::path& path, bool overwrite) {
@@ -63,9 +90,16 @@ Result<OutputFile> OutputFile::Create(const std::filesystem::path& path, bool ov
   if (!overwrite && std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) {
     return PathError(path, EEXIST);
   }
-  Result<Temporary> temporary = OpenTemporary(path);
-  if (!temporary.ok()) return temporary.status();
-  return OutputFile(path, temporary->path, temporary->fd, overwrite);
+  if (const int fd = OpenNameless(path); fd >= 0) return OutputFile(path, {}, fd, overwrite);
+  // It does not use mkstemp, whose files only their owner may read, because an output file follows
+  // the umask.
+  int fd = -1;
+  const auto [name, error] = WithTemporaryName(path, [&fd](const char* free) {
+    fd = ::open(free, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return fd >= 0 ? 0 : errno;
+  });
+  if (error != 0) return PathError(path, error);
+  return OutputFile(path, name, fd, overwrite);
 }
 
 OutputFile::OutputFile(std::filesystem::path path, std::filesystem::path temporary, int fd,
@@ -81,7 +115,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
 OutputFile::~OutputFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 Status OutputFile::Append(std::span<const std::byte> bytes) {
@@ -98,9 +132,9 @@ Status OutputFile::Append(std::string_view text) { return Append(AsBytes(text));
 
 Status OutputFile::Commit() {
   if (::fsync(fd_) != 0) return PathError(path_, errno);
-  if (const int error = Place(temporary_, path_, overwrite_); error != 0) {
-    return PathError(path_, error);
-  }
+  const int error = temporary_.empty() ? PlaceNameless(fd_, path_, overwrite_)
+                                       : Place(temporary_, path_, overwrite_);
+  if (error != 0) return PathError(path_, error);
   ::close(std::exchange(fd_, -1));
   return SyncFolder(FolderOf(path_));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file that appears whole or not at all. It is written under a temporary name in the same folder,
-// synced, then moved to its place. An object that is destroyed without Commit removes what it
-// wrote.
+// A file that appears whole or not at all. It is written without a name in the same folder, synced,
+// then gets its name. Where the file system has no files without a name, it has a temporary one.
+// An object that is destroyed without Commit removes what it wrote.
 //
 //   VARVE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create("out.npy", /*overwrite=*/false));
 //   VARVE_RETURN_IF_ERROR(file.Append(bytes));
@@ -41,8 +41,8 @@ class OutputFile {
   OutputFile(std::filesystem::path path, std::filesystem::path temporary, int fd, bool overwrite);
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
-  int fd_ = -1;  // -1 after Commit or a move
+  std::filesystem::path temporary_;  // empty: the file has no name yet
+  int fd_ = -1;                      // -1 after Commit or a move
   bool overwrite_ = false;
 };
 

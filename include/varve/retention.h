@@ -39,8 +39,10 @@ struct RetentionPolicy {
   uint64_t keep_last = 0;   // keeps this many steps with the highest numbers
   uint64_t keep_every = 0;  // keeps steps whose number is a multiple of this one
   std::vector<KeepBest> keep_best;
-  std::chrono::seconds keep_within{0};  // keeps steps saved at most this long before the newest
-  std::vector<std::string> keep_tags;   // keeps steps that have one of these tags. "*" = any tag
+  // Keeps steps saved at most this long before the last that was saved, and the step with the
+  // highest number, whatever its time says.
+  std::chrono::seconds keep_within{0};
+  std::vector<std::string> keep_tags;  // keeps steps that have one of these tags. "*" = any tag
 
   bool empty() const;  // no rule is set
 };

@@ -69,6 +69,7 @@ Status PrepareFolder(const fs::path& path) {
     }
   }
   if (error) return Status::IOError("cannot list " + path.string() + ": " + error.message());
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(path / "incoming"));
   fs::remove_all(path / "db", error);  // without FORMAT nothing in it was ever committed
   if (!error) fs::remove_all(SpareFolder(path), error);
   if (!error) fs::remove_all(SealFolder(path), error);

@@ -293,6 +293,11 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   for (const char* name : {"IDENTITY", "LOCK"}) {
     VARVE_RETURN_IF_ERROR(CheckIsFile(DbPath(path) / name));
   }
+  if (for_writing) {
+    for (const auto& name : {DbPath(path), DbPath(path) / "LOCK"}) {
+      VARVE_RETURN_IF_ERROR(CheckIsNoLink(name));
+    }
+  }
   VARVE_RETURN_IF_ERROR(CheckManifestLength(path));
   VARVE_ASSIGN_OR_RETURN(families_, FindFamilies(path, db_options_, family_options_));
   if (for_writing) return OpenWriter();

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "base/file_descriptor.h"
 #include "base/util.h"
 #include "store/db/rocksdb_options.h"
 #include "store/db/table_files.h"
@@ -44,6 +45,10 @@ Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& sto
 }
 
 Result<std::unique_ptr<DatabaseLock>> DatabaseLock::Take(const std::filesystem::path& path) {
+  // RocksDB would make the file that a link names.
+  for (const auto& name : {DbPath(path), DbPath(path) / "LOCK"}) {
+    VARVE_RETURN_IF_ERROR(CheckIsNoLink(name));
+  }
   rocksdb::FileLock* lock = nullptr;
   const rocksdb::Status status =
       rocksdb::Env::Default()->LockFile((DbPath(path) / "LOCK").string(), &lock);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/manifest_file_system.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -93,6 +95,8 @@ IOStatus ManifestFileSystem::NewWritableFile(const std::string& name,
                                              const rocksdb::FileOptions& options,
                                              std::unique_ptr<rocksdb::FSWritableFile>* result,
                                              rocksdb::IODebugContext* debug) {
+  // A link in the place of a new file is not followed.
+  if (!CheckIsNoLink(name).ok()) ::unlink(name.c_str());
   const IOStatus status = CheckMayOpen(name);
   return status.ok() ? target()->NewWritableFile(name, options, result, debug) : status;
 }

@@ -34,9 +34,11 @@ void AppendVarint(uint64_t value, std::string* out) {
 }
 
 // Without its properties RocksDB opens an ingested table, and takes its records for older ones.
-bool HasProperties(const fs::path& file) {
+Result<bool> HasProperties(const fs::path& file) {
   rocksdb::SstFileReader reader(MakeTableOptions());
-  if (!reader.Open(file.string()).ok()) return false;
+  const Status opened = FromRocksDb(reader.Open(file.string()), "opening " + file.string());
+  if (IsShortage(opened)) return opened;
+  if (!opened.ok()) return false;
   const auto properties = reader.GetTableProperties();
   return properties != nullptr && !properties->column_family_name.empty();
 }
@@ -87,9 +89,12 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store, const
     if (const auto reason = lost_because.find(table.file); reason != lost_because.end()) {
       table.what = reason->second;
     } else if (const Status verified = VerifyTableFile(path); !verified.ok()) {
+      if (IsShortage(verified)) return verified;
       table.what = "table file " + path.string() + " of family " + table.family +
                    " has a damaged block: " + verified.message();
-      table.is_readable = sealer == nullptr && HasProperties(path);
+      if (sealer == nullptr) {
+        VARVE_ASSIGN_OR_RETURN(table.is_readable, HasProperties(path));
+      }
     } else if (sealer != nullptr) {
       table.what = sealer->CompareTable(path, file.file_checksum).message();
     }

@@ -13,6 +13,7 @@
 #include <climits>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/folders.h"
 #include "base/guarded.h"
 #include "base/util.h"
@@ -174,6 +175,7 @@ int StoreImpl::num_threads() const {
 }
 
 Status StoreImpl::PrepareForWriting() {
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(incoming()));
   std::error_code error;
   fs::create_directory(incoming(), error);
   // Leftovers of a crash may be hard links to committed files. So they are unlinked before anything

@@ -351,6 +351,7 @@ class StoreImpl : public Store {
   std::condition_variable_any background_wake_;
   int commits_since_merge_ =
       INT_MAX / 2;  // guarded by background_mutex_. The store merges once after opening
+  std::condition_variable_any inbox_wake_;  // its making takes memory, which a thread may not have
   // These come last, because they must join before anything above is destroyed.
   std::jthread background_;
   std::jthread inbox_loop_;  // writers

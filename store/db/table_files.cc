@@ -44,9 +44,10 @@ std::string WhatAilsNumber(const rocksdb::TableProperties& properties, uint64_t 
          std::to_string(expected);
 }
 
-// Says what is wrong with a table file. Empty = it opens.
-std::string WhatAilsTable(const std::filesystem::path& file,
-                          const rocksdb::LiveFileMetaData& expected) {
+// Says what is wrong with a table file. Empty = it opens. An error: for lack of descriptors or
+// memory nobody can say.
+Result<std::string> WhatAilsTable(const std::filesystem::path& file,
+                                  const rocksdb::LiveFileMetaData& expected) {
   const uint64_t bytes = expected.size;
   struct stat info {};
   if (::stat(file.c_str(), &info) != 0) {
@@ -57,8 +58,10 @@ std::string WhatAilsTable(const std::filesystem::path& file,
     return "has " + std::to_string(info.st_size) + " bytes, expected " + std::to_string(bytes);
   }
   rocksdb::SstFileReader reader(MakeTableOptions());
-  const rocksdb::Status status = reader.Open(file.string());
-  if (!status.ok()) return "cannot be opened: " + status.ToString();
+  const rocksdb::Status opened = reader.Open(file.string());
+  Status status = FromRocksDb(opened, "opening " + file.string());
+  if (IsShortage(status)) return status;
+  if (!status.ok()) return "cannot be opened: " + opened.ToString();
   return WhatAilsNumber(*reader.GetTableProperties(), expected.largest_seqno);
 }
 
@@ -264,7 +267,7 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
     const std::string name = std::filesystem::path(file.name).filename();
     if (sound.contains(name)) continue;
     const std::filesystem::path full = DbPath(store) / name;
-    const std::string what = WhatAilsTable(full, file);
+    VARVE_ASSIGN_OR_RETURN(const std::string what, WhatAilsTable(full, file));
     if (what.empty()) continue;
     lost.push_back(
         {file.column_family_name, name,

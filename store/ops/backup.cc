@@ -287,9 +287,7 @@ Status Backup::CopyFile(const std::string& name, const FileDescriptor& source) {
   const fs::path temporary = to_ / (name + std::string(kAside));
   struct stat info {};
   if (::fstat(source.get(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
-  const FileDescriptor target(
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0644));
-  if (!target.is_open()) return ErrnoStatus("create", temporary, errno);
+  VARVE_ASSIGN_OR_RETURN(const FileDescriptor target, ReplaceFile(temporary));
   std::vector<std::byte> block(kBlockBytes);
   std::vector<Digest> digests;
   while (true) {
@@ -331,9 +329,7 @@ Status Backup::CopyNewestManifest() {
 // Copies at most so many bytes.
 Status Backup::CopyManifest(const FileDescriptor& source, uint64_t bytes) {
   const fs::path path = to_ / manifest_;
-  const FileDescriptor target(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0644));
-  if (!target.is_open()) return ErrnoStatus("create", path, errno);
+  VARVE_ASSIGN_OR_RETURN(const FileDescriptor target, ReplaceFile(path));
   std::vector<std::byte> block(kBlockBytes);
   while (true) {
     VARVE_ASSIGN_OR_RETURN(const size_t read, ReadBlock(source.get(), block.data(), path));
@@ -417,6 +413,7 @@ Status Backup::VerifyTables() const {
 Status Backup::VerifyTable(const std::string& name) const {
   const Status status = VerifyTableFile(CopyOf(name));
   const fs::path ours = from_ / name, theirs = to_ / name;
+  if (IsShortage(status)) return status;
   if (!status.ok()) {
     if (!copied_.contains(name) && VerifyTableFile(ours).ok()) {
       return Status::Corruption("table file " + theirs.string() + " of the copy is damaged: " +

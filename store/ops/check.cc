@@ -551,6 +551,7 @@ Status Checker::ReadData() {
     std::vector<std::byte> out;
   };
   tbb::enumerable_thread_specific<Worker> workers;
+  Status lacking;  // guarded by mutex_: memory, threads or descriptors to read a chunk
   std::atomic<uint64_t> done{0};
   std::atomic<int64_t> last_report{0};
   tbb::task_arena arena(StartableThreads(store_->num_threads()));
@@ -566,7 +567,12 @@ Status Checker::ReadData() {
       if (!status.ok() && item.ref.kind == ChunkKind::kDerived) {
         status = store_->chunk_reader().Read(item.ref, DType::kF16, worker.out, &worker.scratch);
       }
-      if (!status.ok()) ErrorOfList("", item.list, item.index, ": " + status.message());
+      if (IsShortage(status)) {
+        const std::lock_guard lock(mutex_);
+        lacking = status;
+      } else if (!status.ok()) {
+        ErrorOfList("", item.list, item.index, ": " + status.message());
+      }
       const uint64_t now = done += item.ref.stored_bytes;
       if (options_.progress == nullptr) return;
       const auto ms = static_cast<int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -579,6 +585,7 @@ Status Checker::ReadData() {
     });
   });
   report_->bytes_read = done;
+  VARVE_RETURN_IF_ERROR(lacking);
   return stop_.Check();
 }
 
@@ -618,7 +625,7 @@ Status Checker::NameUsers() {
 Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, CheckReport* report) {
   std::set<StepKey> steps;
   for (const Family family : {Family::kSteps, Family::kTensors, Family::kState}) {
-    AddSteps(*store.database(), family, &steps);
+    VARVE_RETURN_IF_ERROR(AddSteps(*store.database(), family, &steps));
   }
   StepVerifier verifier(&store);
   for (const StepKey& step : steps) {
@@ -630,6 +637,7 @@ Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, Che
       VARVE_RETURN_IF_ERROR(verifier.Verify(
           step, run, [](uint64_t) {}, &faults));
     } else if (const Status records = verifier.CheckRecords(step, run); !records.ok()) {
+      if (IsShortage(records)) return records;
       faults.Add("", records.message());
     }
     if (!faults.empty()) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/folders.h"
 #include "base/util.h"
 #include "store/db/sealed_manifest.h"
@@ -96,6 +97,7 @@ Status DatabaseCopy::Prepare(const FormatFile& format) {
   } else {
     return Status::FailedPrecondition(destination_.string() + " is not empty and no backup");
   }
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(db_));
   fs::create_directory(db_, error);
   if (error) return Status::IOError("cannot make " + db_.string() + ": " + error.message());
   return SyncFolder(destination_);
@@ -127,6 +129,7 @@ std::string DatabaseCopy::NewManifestName(std::string_view source) const {
 
 Status DatabaseCopy::Stage(const std::string& manifest, const std::set<std::string>& aside) const {
   std::error_code error;
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(staging_));
   // The folder itself stays: it says that a first copy was cut short (IsUsed, format_file.cc).
   fs::create_directories(staging_, error);
   for (const fs::directory_entry& entry : EntriesOf(staging_, &error)) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <system_error>
 
 #include "base/file_descriptor.h"
@@ -31,7 +32,8 @@ constexpr std::string_view kRequest = ".request";
 constexpr std::string_view kStarted = ".started";
 constexpr std::string_view kAnswer = ".answer";
 constexpr size_t kMaxFileBytes = size_t{64} << 20;  // a drop of a million steps
-constexpr auto kAnswerLife = std::chrono::hours(1);
+constexpr std::string_view kTemporary = ".tmp";     // of a process that was killed meanwhile
+constexpr auto kLife = std::chrono::hours(1);
 
 auto MakeIds(FlatBufferBuilder* builder, const std::vector<CheckpointId>& ids) {
   std::vector<Offset<fb::Checkpoint>> out;
@@ -199,14 +201,16 @@ Status CheckSender(int fd, const fs::path& request, const fs::path& store) {
 }  // namespace
 
 Status Inbox::Prepare() const {
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(folder_));
   std::error_code error;
   fs::create_directory(folder_, error);
   if (error) return Status::IOError("cannot make " + folder_.string() + ": " + error.message());
   const auto now = fs::file_time_type::clock::now();
   for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
     std::error_code ignored;  // the process that asked may take it just now
-    const bool is_answer = entry.path().extension() == kAnswer;
-    if (is_answer && now - entry.last_write_time(ignored) > kAnswerLife) {
+    const fs::path suffix = entry.path().extension();
+    const bool is_left = suffix == kAnswer || suffix == kTemporary;
+    if (is_left && now - entry.last_write_time(ignored) > kLife) {
       fs::remove(entry.path(), ignored);
     }
   }
@@ -217,8 +221,13 @@ Result<std::string> Inbox::Put(const InboxRequest& request) const {
   VARVE_RETURN_IF_ERROR(Prepare());
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  // The clock may have been set back. What waits already goes first.
+  const std::vector<Waiting> waiting = List();
+  const uint64_t last =
+      waiting.empty() ? 0 : std::strtoull(waiting.back().name.c_str(), nullptr, 10);
   char name[64];
-  std::snprintf(name, sizeof(name), "%020lld-%08x", static_cast<long long>(us),
+  std::snprintf(name, sizeof(name), "%020llu-%08x",
+                static_cast<unsigned long long>(std::max(static_cast<uint64_t>(us), last + 1)),
                 static_cast<uint32_t>(RandomNumber()));
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(File(name, kRequest), EncodeRequest(request)));
   return std::string(name);
@@ -237,6 +246,7 @@ Result<std::optional<InboxAnswer>> Inbox::TakeAnswer(const std::string& name) co
 
 std::vector<Inbox::Waiting> Inbox::List() const {
   std::vector<Waiting> waiting;
+  if (!CheckIsNoLink(folder_).ok()) return waiting;
   std::error_code error;  // no folder: nothing waits
   for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
     const std::string suffix = entry.path().extension();

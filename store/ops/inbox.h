@@ -40,7 +40,8 @@ class Inbox {
  public:
   explicit Inbox(const std::filesystem::path& store) : folder_(store / "inbox") {}
 
-  // Makes the folder, and removes answers that nobody has taken for an hour.
+  // Makes the folder. Removes answers that nobody has taken for an hour, and files that a process
+  // which was killed began an hour ago.
   Status Prepare() const;
 
   // For a process that asks. Put returns the request's name, and the request is then durable.

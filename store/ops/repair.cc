@@ -54,9 +54,10 @@ Status Failed(std::string_view what, const fs::path& path, const std::error_code
 }
 
 // Reads what names of runs a table of meta has before and behind its damaged blocks.
-void AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
+Status AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
   rocksdb::SstFileReader reader(MakeTableOptions());
-  if (!reader.Open(file.string()).ok()) return;
+  const Status opened = FromRocksDb(reader.Open(file.string()), "opening " + file.string());
+  if (!opened.ok()) return IsShortage(opened) ? opened : Status::Ok();
   const std::unique_ptr<rocksdb::Iterator> it(reader.NewIterator(rocksdb::ReadOptions()));
   const auto add = [&] {
     const auto name = keys::ParseRun({it->key().data(), it->key().size()});
@@ -65,6 +66,7 @@ void AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
   };
   for (it->SeekToFirst(); it->Valid(); it->Next()) add();
   for (it->SeekToLast(); it->Valid(); it->Prev()) add();
+  return Status::Ok();
 }
 
 class Repair {
@@ -172,11 +174,10 @@ Status Repair::RemoveWhatIsNoFile() {
 }
 
 Status Repair::MakeWork() const {
-  std::error_code error;
-  fs::create_directory(work_, error);
-  if (error) return Failed("make", work_, error);
-  fs::permissions(work_, fs::perms::owner_all, error);
-  return Status::Ok();
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(work_));
+  // A second try of one repair finds its own folder.
+  if (::mkdir(work_.c_str(), S_IRWXU) == 0 || errno == EEXIST) return Status::Ok();
+  return ErrnoStatus("make", work_, errno);
 }
 
 Status Repair::Work() {
@@ -188,7 +189,7 @@ Status Repair::Work() {
   std::map<RunId, std::string> hints;
   for (const DamagedTable& table : damaged_) {
     if (table.family == kFamilyNames[static_cast<int>(Family::kMeta)] && !table.is_untrusted) {
-      AddNameHints(DbPath(source_) / table.file, &hints);
+      VARVE_RETURN_IF_ERROR(AddNameHints(DbPath(source_) / table.file, &hints));
     }
   }
   Salvage salvage(std::move(views), std::move(backup), is_backup_of_this_store_, damaged_,

@@ -136,11 +136,10 @@ Status StoreImpl::ApplyInbox() {
 void StoreImpl::InboxLoop(std::stop_token stop) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
-  std::condition_variable_any never;
   while (!stop.stop_requested()) {
     // An error of one request is in its answer. An error of the folder cannot be in any answer.
     Guarded("applying requests", [&] { return ApplyInbox(); }).IgnoreError();
-    never.wait_for(lock, stop, kInboxPoll, [] { return false; });
+    inbox_wake_.wait_for(lock, stop, kInboxPoll, [] { return false; });
   }
 }
 

@@ -88,6 +88,8 @@ class Decider {
       // representable.
       if (newest - checkpoints_[i].created <= within) Keep(i, "within " + DurationText(within));
     }
+    // Whatever its time says: the clock may have been set back.
+    if (!decisions_.back().keep) Keep(decisions_.size() - 1, "newest");
   }
   void KeepTagged(std::string_view wanted) {
     for (size_t i = 0; i < decisions_.size(); ++i) {

@@ -79,10 +79,10 @@ Status Salvage::Find() {
     before = steps_.size();
     for (const SalvageSource& view : views_) {
       const Database& db = *view.store->database();
-      AddSteps(db, Family::kSteps, &steps_);
+      VARVE_RETURN_IF_ERROR(AddSteps(db, Family::kSteps, &steps_));
       if (!look_everywhere) continue;
-      AddSteps(db, Family::kTensors, &steps_);
-      AddSteps(db, Family::kState, &steps_);
+      VARVE_RETURN_IF_ERROR(AddSteps(db, Family::kTensors, &steps_));
+      VARVE_RETURN_IF_ERROR(AddSteps(db, Family::kState, &steps_));
     }
     if (!look_everywhere) break;
   }
@@ -116,7 +116,7 @@ Status Salvage::FindRuns() {
 Status Salvage::FindBackupSteps() {
   if (backup_.store == nullptr || !is_backup_of_this_store_) return Status::Ok();
   std::set<StepKey> there;
-  AddSteps(*backup_.store->database(), Family::kSteps, &there);
+  VARVE_RETURN_IF_ERROR(AddSteps(*backup_.store->database(), Family::kSteps, &there));
   for (const StepKey& step : there) {
     const bool may_have_run = runs_.contains(step.run) || IsDamaged(Family::kMeta);
     if (may_have_run && !LostIn(Family::kSteps, step).empty()) steps_.insert(step);
@@ -253,7 +253,10 @@ Status Salvage::TakeStep(StepKey step, const Take& take) {
   if (is_newer) {
     const Result<bool> is_taken = try_source(backup_);
     const StatusCode code = is_taken.status().code();
-    if (code == StatusCode::kAborted || IsNoSpace(is_taken.status())) return is_taken.status();
+    if (code == StatusCode::kAborted || IsNoSpace(is_taken.status()) ||
+        IsShortage(is_taken.status())) {
+      return is_taken.status();
+    }
     if (is_taken.ok() && *is_taken) return Status::Ok();
     if (!is_taken.ok()) first.Add("", is_taken.status().ToString());
   }
@@ -355,7 +358,9 @@ Status Salvage::Save(SalvageSource& source, StepKey step, StepFaults* faults) {
     faults->Add("", "its chunks do not have the digests of its tensors");
     VARVE_RETURN_IF_ERROR(to_->Drop({&id, 1}, {}).status());
   }
-  if (status.code() == StatusCode::kAborted || IsNoSpace(status)) return status;
+  if (status.code() == StatusCode::kAborted || IsNoSpace(status) || IsShortage(status)) {
+    return status;
+  }
   VARVE_RETURN_IF_ERROR(source.verifier->Verify(
       step, run, [](uint64_t) {}, faults));
   return faults->empty() ? status : Status::Ok();  // then it is the new store that failed

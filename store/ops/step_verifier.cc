@@ -23,7 +23,7 @@ void StepFaults::Add(std::string_view tensor, const std::string& why) {
   }
 }
 
-void AddSteps(const Database& db, Family family, std::set<StepKey>* found) {
+Status AddSteps(const Database& db, Family family, std::set<StepKey>* found) {
   constexpr size_t kStepKeyBytes = 12;
   const auto step_of = [](const std::string& key) {
     return keys::ParseStep(std::string_view(key).substr(0, kStepKeyBytes));
@@ -38,6 +38,7 @@ void AddSteps(const Database& db, Family family, std::set<StepKey>* found) {
       if (from.empty()) break;
       continue;
     }
+    if (IsShortage(key.status())) return key.status();
     const auto next =
         std::ranges::find_if(*found, [&](const StepKey& step) { return keys::Step(step) > from; });
     if (next == found->end()) break;
@@ -45,12 +46,30 @@ void AddSteps(const Database& db, Family family, std::set<StepKey>* found) {
   }
   for (std::string end;;) {
     const auto key = db.LastKeyBefore(family, "", end);
+    if (IsShortage(key.status())) return key.status();
     if (!key.ok() || !key->has_value()) break;
     const auto step = step_of(**key);
     if (step.has_value()) found->insert(*step);
     end = step.has_value() ? keys::Step(*step) : **key;
   }
+  return Status::Ok();
 }
+
+namespace {
+
+// The error is one of this process, and says nothing about the data.
+bool IsOfThisProcess(const Status& status) {
+  return status.code() == StatusCode::kAborted || IsShortage(status);
+}
+
+Status AddFault(std::string_view tensor, const Status& status, StepFaults* faults) {
+  if (status.ok() || IsOfThisProcess(status)) return status;
+  faults->Add(tensor,
+              (tensor.empty() ? "" : "tensor " + std::string(tensor) + ": ") + status.message());
+  return Status::Ok();
+}
+
+}  // namespace
 
 // Returns the tensors of a step, after it has compared their number and their root digest.
 Result<std::vector<StoredShard>> StepVerifier::FindShards(const ShardedReader& reader,
@@ -79,31 +98,24 @@ Status StepVerifier::CheckRecords(StepKey step, std::string_view run) const {
 Status StepVerifier::Verify(StepKey step, std::string_view run,
                             const std::function<void(uint64_t)>& add, StepFaults* faults) {
   const auto opened = store_->OpenShardsOf(step, run);
-  if (!opened.ok()) {
-    faults->Add("", opened.status().message());
-    return Status::Ok();
-  }
+  if (!opened.ok()) return AddFault("", opened.status(), faults);
   const ShardedReader& reader = **opened;
-  if (const Status records = CheckRecords(step, run); !records.ok()) {
-    faults->Add("", records.message());
-  }
-  if (const auto shards = reader.FindStored(); shards.ok()) {
+  VARVE_RETURN_IF_ERROR(AddFault("", CheckRecords(step, run), faults));
+  const auto shards = reader.FindStored();
+  if (IsShortage(shards.status())) return shards.status();
+  if (shards.ok()) {
     for (const StoredShard& shard : *shards) {
-      const Status read = VerifyTensor(shard);
-      if (read.code() == StatusCode::kAborted) return read;
-      if (!read.ok()) faults->Add(shard.name, "tensor " + shard.name + ": " + read.message());
+      VARVE_RETURN_IF_ERROR(AddFault(shard.name, VerifyTensor(shard), faults));
       add(shard.record.LogicalBytes());
     }
   }
-  const auto note = [&](const Status& status) {
-    if (!status.ok()) faults->Add("", status.message());
-  };
-  note(reader.ReadTrainerProgress().status());
-  note(reader.ReadTopology().status());
+  VARVE_RETURN_IF_ERROR(AddFault("", reader.ReadTrainerProgress().status(), faults));
+  VARVE_RETURN_IF_ERROR(AddFault("", reader.ReadTopology().status(), faults));
   const auto items = reader.ListBytes();
-  note(items.status());
-  if (!items.ok()) return Status::Ok();
-  for (const std::string& item : *items) note(reader.ReadBytes(item).status());
+  if (!items.ok()) return AddFault("", items.status(), faults);
+  for (const std::string& item : *items) {
+    VARVE_RETURN_IF_ERROR(AddFault("", reader.ReadBytes(item).status(), faults));
+  }
   return Status::Ok();
 }
 
@@ -251,12 +263,13 @@ Result<const StepVerifier::ListVerdict*> StepVerifier::VerifyList(const TensorRe
   if (const auto known = lists_.find(key); known != lists_.end()) return &known->second;
   ListVerdict verdict;
   const auto refs = store_->ReadList(record, index);
+  if (IsShortage(refs.status())) return refs.status();
   if (!refs.ok()) {
     verdict.fault = refs.status().message();
   } else {
     for (const ChunkRef& ref : *refs) keys::AppendIndex(ref.digest, &verdict.digests);
     const Status read = VerifyChunks(*refs, record.dtype, index * kChunksPerList);
-    if (read.code() == StatusCode::kAborted) return read;
+    if (IsOfThisProcess(read)) return read;
     verdict.fault = read.message();
   }
   return &lists_.emplace(key, std::move(verdict)).first->second;
@@ -298,6 +311,9 @@ Status StepVerifier::VerifyChunks(const std::vector<ChunkRef>& refs, DType dtype
     }
   }
   if (damaged.empty()) return Status::Ok();
+  for (const auto& [index, status] : damaged) {
+    if (IsShortage(status)) return status;
+  }
   const auto& [index, status] = *damaged.begin();
   return Status::Corruption("chunk " + std::to_string(first + index) + ": " + status.message());
 }

@@ -30,8 +30,9 @@ struct StepFaults {
 };
 
 // Adds the steps that a family has records of. Where a block cannot be read, it goes on with the
-// next step that is known from elsewhere. It looks from both ends.
-void AddSteps(const Database& db, Family family, std::set<StepKey>* found);
+// next step that is known from elsewhere. It looks from both ends. The only error is a lack of
+// memory, threads or descriptors.
+Status AddSteps(const Database& db, Family family, std::set<StepKey>* found);
 
 class StepVerifier {
  public:
@@ -40,7 +41,8 @@ class StepVerifier {
   // Finds out whether the records of a step are complete: its tensors have the root digest of its
   // record, and it has all items. Chunks are not read.
   Status CheckRecords(StepKey step, std::string_view run) const;
-  // Reads all of a step. Only kAborted is an error. `add` is told how many raw bytes were looked
+  // Reads all of a step. Errors: kAborted, and a lack of memory, threads or descriptors. All else
+  // is a fault of the step. `add` is told how many raw bytes were looked
   // at.
   Status Verify(StepKey step, std::string_view run, const std::function<void(uint64_t)>& add,
                 StepFaults* faults);

@@ -117,7 +117,7 @@ Result<Digest> LocalTable::ComputeFileDigest() const {
 
 Status LocalTable::Verify() const {
   const Status status = VerifyTableFile(OpenName());
-  if (status.ok()) return status;
+  if (status.ok() || IsShortage(status)) return status;
   return Status::Corruption("table file " + path_.string() +
                             " is damaged, and nothing was pushed: " + status.message() +
                             "; check --read-data names the steps that it hits");
@@ -131,10 +131,11 @@ Result<Digest> LocalTable::VerifyAndDigest() const {
 // RocksDB gives each table file a number that no other file has on any host.
 Status LocalTable::FindIdentity() {
   rocksdb::SstFileReader reader(MakeTableOptions());
-  const rocksdb::Status opened = reader.Open(OpenName());
+  const Status opened = FromRocksDb(reader.Open(OpenName()), "opening " + path_.string());
+  if (IsShortage(opened)) return opened;
   if (!opened.ok()) {
     return Status::Corruption("table file " + path_.string() +
-                              " cannot be opened, and nothing was pushed: " + opened.ToString());
+                              " cannot be opened, and nothing was pushed: " + opened.message());
   }
   std::string number;
   const auto properties = reader.GetTableProperties();

@@ -35,11 +35,7 @@ constexpr uint64_t kUnusedBytes = uint64_t{64} << 10;  // fetched for nothing to
 class TableFetcher::NewFile {
  public:
   explicit NewFile(const fs::path& path)
-      : path_(path),
-        temporary_(path.string() + ".tmp"),
-        fd_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC,
-                   0644)),
-        error_(fd_.is_open() ? 0 : errno) {}
+      : path_(path), temporary_(path.string() + ".tmp"), fd_(ReplaceFile(temporary_)) {}
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile() {
@@ -48,31 +44,31 @@ class TableFetcher::NewFile {
 
   // The system starts to write the bytes to the disk, so that Publish waits for less.
   Status WriteAt(uint64_t offset, std::span<const std::byte> bytes) const {
-    if (error_ != 0) return ErrnoStatus("create", temporary_, error_);
+    VARVE_RETURN_IF_ERROR(fd_.status());
     for (size_t done = 0; done < bytes.size();) {
-      const ssize_t n = ::pwrite(fd_.get(), bytes.data() + done, bytes.size() - done,
+      const ssize_t n = ::pwrite(fd_->get(), bytes.data() + done, bytes.size() - done,
                                  static_cast<off_t>(offset + done));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return ErrnoStatus("write", temporary_, errno);
       done += static_cast<size_t>(n);
     }
     // Best effort: the sync reports errors.
-    (void)::sync_file_range(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes.size()),
-                            SYNC_FILE_RANGE_WRITE);
+    (void)::sync_file_range(fd_->get(), static_cast<off_t>(offset),
+                            static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
     return Status::Ok();
   }
 
   // Syncs it and gives it its name.
   Status Publish() {
-    if (::fsync(fd_.get()) != 0) return ErrnoStatus("sync", temporary_, errno);
+    VARVE_RETURN_IF_ERROR(fd_.status());
+    if (::fsync(fd_->get()) != 0) return ErrnoStatus("sync", temporary_, errno);
     is_named_ = ::rename(temporary_.c_str(), path_.c_str()) == 0;
     return is_named_ ? Status::Ok() : ErrnoStatus("rename", temporary_, errno);
   }
 
  private:
   const fs::path path_, temporary_;
-  const FileDescriptor fd_;
-  const int error_;
+  const Result<FileDescriptor> fd_;
   bool is_named_ = false;
 };
 

@@ -46,15 +46,21 @@ class Journal:
         elif verb == "dropped":
             self.allowed[place] = {ABSENT}
 
-    def judge(self, found):
+    def compare(self, found):
         """Compares with (run, step) → content. Returns lost steps and steps that should not exist."""
         lost, strange = [], []
         for place in set(found) | set(self.allowed):
             content = found.get(place, ABSENT)
             if content not in self.allowed[place]:
                 (lost if content is ABSENT else strange).append((place, content))
-            self.allowed[place] = {content}
         return lost, strange
+
+    def judge(self, found):
+        """The same after the writer's death: from then on it is what was found."""
+        verdict = self.compare(found)
+        for place in set(found) | set(self.allowed):
+            self.allowed[place] = {found.get(place, ABSENT)}
+        return verdict
 
 
 class Writer:

@@ -10,7 +10,6 @@ import os
 import pathlib
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -37,18 +36,12 @@ NUM_RANKS = 4
 PATIENCE = 300  # seconds, only so that the test ends
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def start(folder, root, timeout):
     """The ranks, whose output is in files."""
     environment = os.environ | {
         "WORLD_SIZE": str(NUM_RANKS),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(harness.free_port()),
         "TORCHELASTIC_RUN_ID": str(folder),
     }
     command = list(

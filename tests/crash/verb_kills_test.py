@@ -18,106 +18,20 @@ import sys
 import time
 
 import harness
-import safetensors_bytes as files
-
-MAX_TENSOR_BYTES = 60_000
-STEPS = range(1, 7)
-NEW = 100  # a step that an import saves
-NEWER = 1000  # one that the writer after it saves
-REFUSED = (harness.EXISTS, harness.NO_STEP)  # the killed command had done its work
+import store_verbs
+from store_verbs import NEW, STEPS, Template, listed, verbs
 
 
-class Verb:
-    """`changes`: steps that may be there or not, or changed. `work`: what it makes beside the store."""
-
-    def __init__(self, name, arguments, changes=(), damaged=False, fresh=False, copies=False):
-        self.name, self.arguments, self.changes = name, arguments, set(changes)
-        self.damaged, self.fresh, self.copies = damaged, fresh, copies
-        self.seconds = 0.0
-
-
-def verbs():
-    everything = [f"main@{step}" for step in STEPS]
-    return [
-        Verb("import", ["import", "IN", "--step", NEW], [f"main@{NEW}"]),
-        Verb("import new", ["import", "IN", "--step", NEW, "--init"], [f"main@{NEW}"], fresh=True),
-        Verb("replace", ["import", "IN", "--step", 6, "--on-existing", "replace"], ["main@6"]),
-        Verb("export", ["export", 3, "-o", "DEST/out.safetensors", "--force"]),
-        Verb("tag", ["tag", 2, "good"]),
-        Verb("metric", ["metric", 2, "loss=1"]),
-        Verb("fork", ["fork", "main", "other", "--at", 3]),
-        Verb("rewind", ["rewind", "main", "--to", 3], everything[3:]),
-        Verb("drop", ["drop", 2, 4], [everything[1], everything[3]]),
-        Verb("forget", ["forget", "--keep-last", 2], everything[:4]),
-        Verb("reclaim", ["reclaim", "--all"]),
-        Verb(
-            "copy", ["copy", 1, 5, "DEST/copy", "--init", "--on-existing", "replace"], copies=True
-        ),
-        Verb("backup", ["backup", "DEST/backup"], copies=True),
-        Verb("check", ["check", "--read-data"]),
-        Verb("repair", ["repair", "--yes"], everything, damaged=True),
-    ]
-
-
-class Template:
-    def __init__(self, folder):
-        self.store = folder / "store"
-        with harness.StoreTool(self.store, MAX_TENSOR_BYTES) as tool:
-            for step in STEPS:
-                tool.must(f"save {step} {step}")
-            tool.must("save 50 50")
-        harness.varve(self.store, "drop", 50, "--no-reclaim")  # a reclaim has work to do
-        self.damaged = folder / "damaged"
-        shutil.copytree(self.store, self.damaged)
-        max(self.damaged.glob("db/*.sst"), key=lambda file: file.stat().st_size).unlink()
-        rng = random.Random(3)
-        self.input = files.write(
-            folder / "in.safetensors", {"w": files.random_tensor(rng, "F32", [40_000])}
-        )
-        self.content = files.read(self.input)
-        self.steps = [f"main@{step}" for step in STEPS]
-        self.read = read_steps(self.store, self.steps)
-        self.read_damaged = read_steps(self.damaged, self.steps)
-
-
-def read_steps(store, steps):
-    done = subprocess.run(
-        [harness.program("damage_reader"), store, str(MAX_TENSOR_BYTES), *steps],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {
-        name: text.split()[0]
-        for name, text in (line.split(" ", 1) for line in done.stdout.splitlines())
-    }
-
-
-def listed(store):
-    return {f"{s['run']}@{s['step']}" for s in harness.varve_json(store, "steps")}
-
-
-class Kill:
-    """One killed run of a verb in a folder of its own."""
-
-    def __init__(self, template, verb, folder):
-        self.template, self.verb, self.folder = template, verb, folder
-        self.store, self.dest = folder / "store", folder / "dest"
-        self.dest.mkdir(parents=True)
-        if not verb.fresh:
-            shutil.copytree(template.damaged if verb.damaged else template.store, self.store)
-        names = {"IN": str(template.input)}
-        self.arguments = [
-            names.get(a, a.replace("DEST", str(self.dest)) if isinstance(a, str) else str(a))
-            for a in verb.arguments
-        ]
+class Kill(store_verbs.Run):
+    """One killed run of a verb."""
 
     def start(self):
         return subprocess.Popen(
-            [harness.program("varve"), "-s", str(self.store), *self.arguments],
+            self.command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            env=self.environment,
         )
 
     def run(self, delay):
@@ -128,32 +42,22 @@ class Kill:
         process.stderr.close()
         return process.wait() == -9
 
-    def judge(self, is_whole_now):
-        if self.verb.fresh and not (self.store / "FORMAT").exists():
-            return
-        expected = self.template.read_damaged if self.verb.damaged else self.template.read
-        there = set() if self.verb.fresh else listed(self.store)
-        kept = (
-            []
-            if self.verb.fresh
-            else [s for s in self.template.steps if s not in self.verb.changes]
-        )
-        assert set(kept) <= there, f"lost: {set(kept) - there}"
-        found = read_steps(self.store, kept)
-        assert found == {name: expected[name] for name in kept}, found
-        if is_whole_now or not self.verb.damaged:
+    def judge(self):
+        self.expect_kept()
+        if self.is_there() and self.verb.start != "damaged":
             harness.check(self.store)
-        if f"main@{NEW}" in there or self.verb.name == "replace" and is_whole_now:
-            self.expect_imported(NEW if f"main@{NEW}" in there else 6)
-
-    def expect_imported(self, step):
-        out = self.folder / "imported.safetensors"
-        harness.varve(self.store, "export", step, "-o", out, "--force")
-        assert files.read(out) == self.template.content, f"step {step} has other bytes"
+        if self.verb.makes == "file":
+            names = [path.name for path in self.dest.iterdir()]
+            assert len(names) <= 1 and names[:1] in ([], ["out.safetensors"], ["out.npy"]), names
 
     def left(self):
         """What lies where only a verb that runs keeps files. Names come again, files do not."""
-        there = [*self.store.glob("incoming/*"), *self.folder.glob("store~repair")]
+        there = [
+            *self.store.glob("incoming/*"),
+            *self.folder.glob("store~repair"),
+            *self.folder.rglob("*.tmp"),
+            *self.folder.rglob(".varve-*"),
+        ]
         return {(path, path.stat().st_ino) for path in there}
 
     def again(self):
@@ -162,19 +66,27 @@ class Kill:
         said = process.stderr.read()
         process.stderr.close()
         code = process.wait()
-        assert code == 0 or code in REFUSED, f"again: exit {code}: {said}"
-        self.judge(True)
+        assert code == 0 or code in store_verbs.REFUSED, f"again: exit {code}: {said}"
+        self.expect_whole()
         # Only a verb that finds its work done opens nothing for writing. The next writer sweeps then.
-        may_be_done = code in REFUSED or self.verb.name == "forget"
+        may_be_done = code in store_verbs.REFUSED or self.verb.name == "forget"
         left = self.left() - (by_the_kill if may_be_done else set())
         assert not left, f"left behind: {left}"
-        harness.varve(self.store, "import", self.template.input, "--step", NEWER)
+        self.command = [*self.command[:3], "import", str(self.template.input)]
+        self.command += ["--step", str(store_verbs.NEWER)]
+        assert self.start().wait() == 0, "a writer after the verb was refused"
         assert not self.left(), f"left behind by the kill, and not swept: {self.left()}"
-        if self.verb.copies:
-            (copy,) = self.dest.iterdir()
-            harness.check(copy)
-            found = read_steps(copy, sorted(listed(copy)))
-            assert found == {name: self.template.read[name] for name in found}, found
+        unnamed = unnamed_tables(self.store)
+        assert not unnamed, f"tables that no manifest names: {unnamed}"
+
+
+def unnamed_tables(store):
+    """The table files in db/ that the manifest does not name. A backup copies those that it names."""
+    copy = store.with_name("copy of it")
+    harness.varve(store, "backup", copy)
+    named = {path.name for path in copy.glob("db/*.sst")}
+    shutil.rmtree(copy)
+    return {path.name for path in store.glob("db/*.sst")} - named
 
 
 def kill_once(template, verb, folder, rng):
@@ -183,7 +95,7 @@ def kill_once(template, verb, folder, rng):
     where = f"{verb.name} killed after {delay * 1000:.1f} ms"
     try:
         was_running = kill.run(delay)
-        kill.judge(False)
+        kill.judge()
         kill.again()
     except AssertionError as error:
         raise AssertionError(f"{where}, in {folder}: {error}") from error

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -133,12 +134,13 @@ def mounted(folder, *arguments):
 class StoreTool:
     """A store_tool process: a store held open for writing, obeying `save 3 3`, `drop 1` and the like."""
 
-    def __init__(self, store, max_tensor_bytes=64 << 10):
+    def __init__(self, store, max_tensor_bytes=64 << 10, env=None):
         self.process = subprocess.Popen(
             [program("store_tool"), str(store), str(max_tensor_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=env,
         )
         self.opened = self.process.stdout.readline().strip()
 
@@ -162,6 +164,13 @@ class StoreTool:
         answer = self.say(order)
         assert answer.startswith("ok"), f"'{order}' was answered: {answer}"
         return answer
+
+
+def free_port():
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def fill_disk(folder):

@@ -11,6 +11,13 @@ namespace {
 std::atomic<size_t> most_allowed = SIZE_MAX;  // bytes of one allocation
 std::atomic<size_t> largest_asked = 0;
 std::atomic<size_t> asked_in_all = 0;
+std::atomic<uint64_t> allocations = 0;
+std::atomic<uint64_t> first_to_fail = UINT64_MAX, end_of_failures = 0;  // of these numbers
+
+bool IsNextToFail() {
+  const uint64_t number = allocations.fetch_add(1, std::memory_order_relaxed);
+  return number >= first_to_fail && number < end_of_failures;
+}
 
 }  // namespace
 
@@ -19,7 +26,7 @@ void* operator new(size_t size, const std::nothrow_t&) noexcept {
   size_t known = largest_asked;
   while (size > known && !largest_asked.compare_exchange_weak(known, size)) {
   }
-  return size > most_allowed ? nullptr : std::malloc(size);
+  return size > most_allowed || IsNextToFail() ? nullptr : std::malloc(size);
 }
 void* operator new(size_t size) {
   void* const memory = ::operator new(size, std::nothrow);
@@ -39,5 +46,14 @@ ScarceMemory::~ScarceMemory() { most_allowed = SIZE_MAX; }
 
 size_t ScarceMemory::largest() const { return largest_asked; }
 size_t ScarceMemory::total() const { return asked_in_all; }
+
+FailingAllocations::FailingAllocations(uint64_t first, uint64_t count) {
+  allocations = 0;
+  end_of_failures = first + count;
+  first_to_fail = first;
+}
+FailingAllocations::~FailingAllocations() { first_to_fail = UINT64_MAX; }
+
+bool FailingAllocations::has_struck() const { return allocations > first_to_fail; }
 
 }  // namespace varve::internal::testing

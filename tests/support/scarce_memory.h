@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// While one lives, the allocator of this program, which scarce_memory.cc replaces, refuses large
-// allocations. Thread rule: one at a time. The program's threads may allocate.
+// The allocator of this program, which scarce_memory.cc replaces, refuses allocations while an
+// object of this header lives. Thread rule: one object at a time. The program's threads may
+// allocate.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace varve::internal::testing {
 
+// It refuses large allocations.
 class ScarceMemory {
  public:
   explicit ScarceMemory(size_t most_bytes_at_once);
@@ -18,6 +21,18 @@ class ScarceMemory {
   // Returns the bytes of the largest allocation that was asked for meanwhile, and those of all.
   size_t largest() const;
   size_t total() const;
+};
+
+// It refuses `count` allocations, from that with number `first` on. The first of all has number 0.
+class FailingAllocations {
+ public:
+  FailingAllocations(uint64_t first, uint64_t count);
+  ~FailingAllocations();
+  FailingAllocations(const FailingAllocations&) = delete;
+  FailingAllocations& operator=(const FailingAllocations&) = delete;
+
+  // Whether there were so many allocations that one was refused.
+  bool has_struck() const;
 };
 
 }  // namespace varve::internal::testing

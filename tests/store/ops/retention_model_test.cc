@@ -57,6 +57,7 @@ class PolicyModel {
   }
   bool IsRecent(const CheckpointInfo& info) const {
     if (policy_.keep_within.count() == 0) return false;
+    if (info.id.step == infos_.back().id.step) return true;
     for (const CheckpointInfo& other : infos_) {
       if (other.created - info.created > policy_.keep_within) return false;
     }

@@ -73,6 +73,11 @@ TEST(RetentionTest, KeepsWhatWasSavedShortlyBeforeTheNewest) {
   EXPECT_THAT(Kept({.keep_within = std::chrono::hours(1000000)}, infos), ElementsAre(1, 2, 3, 4));
 }
 
+TEST(RetentionTest, ByAgeTheNewestStaysWhenTheClockWasSetBack) {
+  std::vector<CheckpointInfo> infos{Info(1, 100), Info(2, 5000), Info(3, 150)};
+  EXPECT_THAT(Kept({.keep_within = std::chrono::seconds(60)}, infos), ElementsAre(2, 3));
+}
+
 TEST(RetentionTest, KeepsTags) {
   auto infos = Steps({1, 2, 3});
   infos[0].tags = {"a", "b"};

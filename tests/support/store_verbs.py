@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of the command that write, or read much, each with a store on which it has work to do.
+
+Tests that kill verbs or give them too little run the same list. The store that a verb starts from is a copy
+of one of the template's. Names in capitals in the arguments of a verb stand for files of the template, and
+DEST for a folder beside the store.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+
+import harness
+import safetensors_bytes as files
+
+MAX_TENSOR_BYTES = 60_000
+STEPS = range(1, 7)
+NEW = 100  # a step that an import saves
+NEWER = 1000  # one that a writer after the verb saves
+REFUSED = (harness.EXISTS, harness.NO_STEP)  # of a verb that finds its work done
+ALL = {f"main@{step}" for step in STEPS}
+
+
+class Verb:
+    """`start`: the store of the template that it works on, empty = none.
+
+    `changes`: steps that may be there or not, or changed, until it has ended. `makes`: what it leaves in
+    DEST, a store or a file. `reads`: it changes nothing, and its JSON is the answer.
+    """
+
+    def __init__(self, name, arguments, *, start="store", changes=(), makes="", reads=False):
+        self.name, self.arguments, self.start = name, arguments, start
+        self.changes, self.makes, self.reads = set(changes), makes, reads
+
+    def kept(self):
+        """The steps that are there at every moment."""
+        if not self.start:
+            return set()
+        return (ALL if self.start != "pulled" else {"main@1", "main@2", "main@3"}) - self.changes
+
+
+def verbs():
+    later = {f"main@{step}" for step in (4, 5, 6)}
+    new = [f"main@{NEW}"]
+    return [
+        Verb("init", ["init"], start=""),
+        Verb("import", ["import", "IN", "--step", NEW], changes=new),
+        Verb("import new", ["import", "IN", "--step", NEW, "--init"], start="", changes=new),
+        Verb(
+            "replace",
+            ["import", "IN", "--step", 6, "--on-existing", "replace"],
+            changes=["main@6"],
+        ),
+        Verb("export", ["export", 3, "-o", "DEST/out.safetensors", "--force"], makes="file"),
+        Verb(
+            "get", ["get", 3, "layer 7/gewöhnlich", "-o", "DEST/out.npy", "--force"], makes="file"
+        ),
+        Verb("tag", ["tag", 2, "good"]),
+        Verb("untag", ["untag", "old"]),
+        Verb("metric", ["metric", 2, "loss=1"]),
+        Verb("fork", ["fork", "main", "other", "--at", 3]),
+        Verb("rewind", ["rewind", "main", "--to", 3], changes=later),
+        Verb("drop", ["drop", 2, 4], changes=["main@2", "main@4"]),
+        Verb("forget", ["forget", "--keep-last", 2], changes=ALL - {"main@5", "main@6"}),
+        Verb("reclaim", ["reclaim", "--all"]),
+        Verb(
+            "copy", ["copy", 1, 5, "DEST/copy", "--init", "--on-existing", "replace"], makes="store"
+        ),
+        Verb("backup", ["backup", "DEST/backup"], makes="store"),
+        Verb("push", ["push", "file://DEST/remote"], makes="remote"),
+        Verb("pull new", ["pull", "file://REMOTE"], start="", changes=ALL),
+        Verb("pull", ["pull", "file://REMOTE"], start="pulled", changes=later),
+        Verb("check", ["check", "--read-data"], reads=True),
+        Verb("diff", ["diff", 1, 5], reads=True),
+        Verb("repair", ["repair", "--yes"], start="damaged", changes=ALL),
+        Verb("seal", ["seal"], start="unsealed"),
+    ]
+
+
+class Template:
+    """The stores that verbs start from, and what is in them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.store = folder / "store"
+        self.remote = folder / "remote"
+        with harness.StoreTool(self.store, MAX_TENSOR_BYTES) as tool:
+            for step in (1, 2, 3):
+                tool.must(f"save {step} {step}")
+            self.push()
+            harness.varve(folder / "pulled", "pull", f"file://{self.remote}")
+            for step in (4, 5, 6):
+                tool.must(f"save {step} {step}")
+            tool.must("save 50 50")
+        harness.varve(self.store, "drop", 50, "--no-reclaim")  # a reclaim has work to do
+        harness.varve(self.store, "tag", 5, "old")
+        self.push()
+        shutil.copytree(self.store, folder / "damaged")
+        max((folder / "damaged").glob("db/*.sst"), key=lambda file: file.stat().st_size).unlink()
+        self.make_unsealed()
+        rng = random.Random(3)
+        self.input = files.write(
+            folder / "in.safetensors", {"w": files.random_tensor(rng, "F32", [40_000])}
+        )
+        self.content = files.read(self.input)
+        self.read = read_steps(self.store, ALL)
+        self.read_damaged = read_steps(folder / "damaged", ALL)
+
+    def push(self):
+        harness.varve(self.store, "push", f"file://{self.remote}")
+
+    def make_unsealed(self):
+        """A sealed store that has lost its seal."""
+        self.key = self.folder / "secret.key"
+        self.key.write_bytes(random.Random(4).randbytes(32))
+        store = self.folder / "unsealed"
+        harness.varve(self.store, "copy", "1..6", store, "--init", "--key-file", str(self.key))
+        shutil.rmtree(store / "seal")
+
+    def expected(self, verb):
+        return self.read_damaged if verb.start == "damaged" else self.read
+
+
+def read_steps(store, steps):
+    """{RUN@STEP: the number of its content, or "error:"}, after all bytes were compared."""
+    if not steps:
+        return {}
+    done = subprocess.run(
+        [harness.program("damage_reader"), store, str(MAX_TENSOR_BYTES), *sorted(steps)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {
+        name: text.split()[0]
+        for name, text in (line.split(" ", 1) for line in done.stdout.splitlines())
+    }
+
+
+def listed(store):
+    return {f"{s['run']}@{s['step']}" for s in harness.varve_json(store, "steps")}
+
+
+class Run:
+    """One run of a verb in a folder of its own."""
+
+    def __init__(self, template, verb, folder):
+        self.template, self.verb, self.folder = template, verb, folder
+        self.store, self.dest = folder / "store", folder / "dest"
+        self.dest.mkdir(parents=True)
+        if verb.start:
+            shutil.copytree(template.folder / verb.start, self.store)
+        self.environment = dict(os.environ)
+        if verb.start == "unsealed":
+            self.environment["VARVE_KEY_FILE"] = str(template.key)
+        self.command = [
+            harness.program("varve"),
+            "-s",
+            str(self.store),
+            "--json",
+            *map(self.argument, verb.arguments),
+        ]
+
+    def argument(self, text):
+        for name, path in (
+            ("DEST", self.dest),
+            ("REMOTE", self.template.remote),
+            ("IN", self.template.input),
+        ):
+            text = str(text).replace(name, str(path))
+        return text
+
+    def is_there(self):
+        return bool(self.verb.start) or (self.store / "FORMAT").exists()
+
+    def expect_kept(self):
+        """Every step that the verb does not change is there with its bytes. Others are whole or not there."""
+        if not self.is_there():
+            return
+        there = listed(self.store)
+        kept = self.verb.kept()
+        assert kept <= there, f"lost: {kept - there}"
+        expected = self.template.expected(self.verb)
+        compared = kept if self.verb.name == "replace" else there & set(expected)
+        found = read_steps(self.store, compared)
+        assert found == {name: expected[name] for name in compared}, found
+        if self.verb.name == "pull new":
+            assert there == ALL, f"a pulled store without {ALL - there}"
+
+    def expect_imported(self, step):
+        out = self.folder / "imported.safetensors"
+        harness.varve(self.store, "export", step, "-o", out, "--force")
+        assert files.read(out) == self.template.content, f"step {step} has other bytes"
+        out.unlink()
+
+    def expect_whole(self):
+        """The verb has ended well: the store is sound and holds what it should."""
+        self.expect_kept()
+        harness.check(self.store)
+        name = self.verb.name
+        if name.startswith("import"):
+            self.expect_imported(NEW)
+        elif name == "replace":
+            self.expect_imported(6)
+        elif self.verb.makes in ("store", "remote"):
+            self.expect_made()
+
+    def made(self):
+        (made,) = self.dest.iterdir()
+        return made
+
+    def expect_made(self):
+        made = self.made()
+        if self.verb.makes == "remote":
+            store = self.folder / "pulled back"
+            harness.varve(store, "pull", f"file://{made}")
+        else:
+            harness.check(made)
+            store = made
+        there = listed(store)
+        assert there, f"{made} holds no step"
+        assert there == ALL or self.verb.name == "copy" and there == {"main@1", "main@5"}, there
+        assert read_steps(store, there) == {name: self.template.read[name] for name in there}
+        if store != made:
+            shutil.rmtree(store)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb of the command with too little of something: disk, quota, descriptors or address space.
+
+How much there is is drawn anew each time. The verb ends with 0 and has then done all of its work, or with
+exit code 1 and a line that names what is lacking. No signal ends it, unless a thread of RocksDB's own gets no
+memory. Once there is enough again, the same
+verb works, the store checks clean with its data, and nothing of the verb is left behind.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+
+import harness
+import store_verbs
+
+DISK_MIB = 48
+
+# What an error says that names what is lacking.
+WORDS = {
+    "disk": ["No space left on device"],
+    "quota": ["Disk quota exceeded"],
+    "descriptors": ["Too many open files"],
+    "memory": ["bad_alloc", "memory", "Resource temporarily unavailable"],
+}
+
+# Verbs whose next run goes on with what a run has left that failed.
+USED_BY_THE_NEXT = ("backup", "push", "pull new", "pull")
+
+
+class Scarce(store_verbs.Run):
+    """One verb that gets little of a resource."""
+
+    def __init__(self, template, verb, resource, rng, folder):
+        super().__init__(template, verb, folder)
+        self.resource, self.rng = resource, rng
+
+    def limits(self):
+        """Words of a shell that limit what it becomes, and what the environment adds."""
+        draw = self.rng.choice
+        if self.resource == "disk":
+            left = draw([0, 0, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20])
+            room = os.statvfs(self.folder)
+            size = max(0, room.f_bavail * room.f_frsize - left)
+            with open(self.folder / "filler", "wb") as file:
+                if size:
+                    os.posix_fallocate(file.fileno(), 0, size)
+            return "", {}, f"{left} bytes free"
+        if self.resource == "quota":
+            left = draw([0, 0, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20])
+            return (
+                "",
+                {
+                    "LD_PRELOAD": harness.program("libvarve_quota.so"),
+                    "VARVE_QUOTA_FOLDER": str(self.folder),
+                    "VARVE_QUOTA_BYTES": str(harness.disk_bytes(self.folder) + left),
+                },
+                f"{left} bytes of quota left",
+            )
+        if self.resource == "descriptors":
+            number = self.rng.randrange(5, 70)
+            return f"ulimit -n {number};", {}, f"{number} descriptors"
+        kib = self.template.least_kib + self.rng.randrange(0, 160 << 10)
+        return (
+            f"ulimit -v {kib};",
+            {"LD_PRELOAD": harness.program("libvarve_abort_site.so")},
+            f"{kib} KiB of address space",
+        )
+
+    def run(self):
+        """Returns whether the verb was refused."""
+        self.before = self.left()
+        limit, more, amount = self.limits()
+        self.where = f"{self.verb.name} with {amount}, in {self.folder}"
+        done = subprocess.run(
+            ["bash", "-c", f'{limit} exec "$@"', "bash", *self.command],
+            capture_output=True,
+            text=True,
+            env=self.environment | more,
+        )
+        (self.folder / "filler").unlink(missing_ok=True)
+        self.where += f": exit {done.returncode}: {done.stderr}"
+        if done.returncode == 0:
+            self.expect_answer(done.stdout)
+            return False
+        if self.resource == "memory" and done.returncode == -signal.SIGABRT:
+            # RocksDB cannot go on if an allocation fails in one of its own threads.
+            assert "aborted in thread rocksdb:" in done.stderr, "varve ended by a signal"
+            self.expect_kept()
+            return True
+        assert done.returncode == harness.FAILED, "another exit code than 1"
+        assert any(word in done.stderr for word in WORDS[self.resource]), "it names another cause"
+        assert done.stderr.startswith("varve: ") and done.stderr.count("\n") == 1, "not one line"
+        if self.verb.name not in USED_BY_THE_NEXT:
+            self.expect_nothing_left()
+        self.expect_kept()
+        return True
+
+    def expect_nothing_left(self):
+        left = self.left() - self.before
+        assert not left, f"left behind: {left}"
+
+    def left(self):
+        return {
+            path
+            for name in ("incoming/*", "*.tmp", ".varve-*", "store~repair")
+            for path in self.folder.rglob(name)
+        }
+
+    def expect_answer(self, stdout):
+        self.expect_whole()
+        if self.verb.reads:
+            found, expected = json.loads(stdout), self.template.answers[self.verb.name]
+            assert found == expected, f"answered {found}, expected {expected}"
+        if self.verb.makes == "file":
+            assert self.made().read_bytes() == self.template.answers[self.verb.name], "other bytes"
+
+    def again(self):
+        done = subprocess.run(self.command, capture_output=True, text=True, env=self.environment)
+        self.where += f"\nagain: exit {done.returncode}: {done.stderr}"
+        assert done.returncode == 0 or done.returncode in store_verbs.REFUSED
+        if done.returncode == 0:
+            self.expect_answer(done.stdout)
+        self.expect_whole()
+        self.expect_nothing_left()
+
+
+def answers(template, verbs, folder):
+    """What each verb answers, or makes, that has all it wants."""
+    found = {}
+    for verb in verbs:
+        if not verb.reads and verb.makes != "file":
+            continue
+        run = store_verbs.Run(template, verb, folder / verb.name)
+        done = subprocess.run(run.command, capture_output=True, text=True, check=True)
+        found[verb.name] = json.loads(done.stdout) if verb.reads else run.made().read_bytes()
+    return found
+
+
+def least_kib():
+    """The least address space in which the command starts at all."""
+    low, high = 0, 4 << 20
+    while high - low > 1024:
+        middle = (low + high) // 2
+        done = subprocess.run(
+            ["bash", "-c", f"ulimit -v {middle}; exec {harness.program('varve')} version"],
+            capture_output=True,
+        )
+        low, high = (low, middle) if done.returncode == 0 else (middle, high)
+    return high
+
+
+def one(template, verb, resource, rng, folder):
+    folder.mkdir(parents=True)
+    scarce = Scarce(template, verb, resource, rng, folder)
+    scarce.where = verb.name
+    try:
+        was_refused = scarce.run()
+        if was_refused:
+            scarce.again()
+    except (AssertionError, ValueError, KeyError) as error:
+        raise AssertionError(f"{scarce.where}: {error}") from error
+    shutil.rmtree(folder)
+    return was_refused
+
+
+def on_small_disks(work, folder):
+    """Runs `work` with a folder on a small disk of its own. Raises PermissionError where it may not."""
+    folder.mkdir()
+    with harness.mounted(folder, "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs"):
+        return work(folder / "run")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    full_size = "VARVE_FULL_SIZE" in os.environ
+    parser.add_argument("--rounds", type=int, default=40 if full_size else 1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--resource", default="")
+    options = parser.parse_args()
+    chosen = [verb for verb in store_verbs.verbs() if options.only in verb.name]
+    refused, tried = collections.Counter(), collections.Counter()
+    with harness.clean_folder() as folder:
+        template = store_verbs.Template(folder)
+        template.answers = answers(template, chosen, folder / "answers")
+        template.least_kib = least_kib()
+        resources = [name for name in WORDS if options.resource in name]
+        try:
+            on_small_disks(lambda _: None, folder / "probe")
+        except PermissionError as error:
+            print(f"not run with a full disk: {error}", file=sys.stderr)
+            resources.remove("disk")
+
+        def run(i):
+            verb = chosen[i % len(chosen)]
+            resource = resources[i // len(chosen) % len(resources)]
+            rng = random.Random(f"{options.seed} {i}")
+            mine = folder / f"run{i}"
+            if resource != "disk":
+                return resource, one(template, verb, resource, rng, mine)
+            return resource, on_small_disks(
+                lambda disk: one(template, verb, resource, rng, disk), mine
+            )
+
+        total = options.rounds * len(chosen) * len(resources)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for resource, was_refused in pool.map(run, range(total)):
+                tried[resource] += 1
+                refused[resource] += was_refused
+    print(f"refused: {dict(refused)} of {dict(tried)}, seed {options.seed}: 0 half done, 0 signals")
+    for resource in resources:
+        assert len(chosen) < 10 or refused[resource] * 5 > tried[resource], f"too few of {resource}"
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
