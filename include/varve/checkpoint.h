@@ -140,8 +140,9 @@ class CheckpointWriter {
   CheckpointWriter() = default;
 };
 
-// Checks a tag: a name (ValidateName) without '@', ':', '*' or white space. Numbers, "latest" and
-// "best" are not allowed. kInvalidArgument says which rule is broken.
+// Checks a tag: a name (ValidateName) without '@', ':', '*' or white space. "latest" and "best" are
+// not allowed, nor is a tag that has only digits and the characters . - + _ e E, such as "100",
+// "1e5" or "2026-11-27". kInvalidArgument says which rule is broken.
 Status ValidateTag(std::string_view tag);
 // Checks the name of a run: a name (ValidateName) without '@', ':' or white space.
 // kInvalidArgument says which rule is broken.

@@ -7,7 +7,7 @@
 //
 //   varve::CheckpointFlags flags;
 //   for (const varve::FlagSpec& flag : varve::CheckpointFlagSpecs(&flags)) {
-//     // register flag.name and flag.help; when it is met, call flag.set with its value
+//     // register flag.name and flag.help. The parser calls flag.set with the flag's value
 //   }
 //   VARVE_RETURN_IF_ERROR(varve::ValidateFlags(flags));   // TrainerHooks::Start does that, too
 //

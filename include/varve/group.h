@@ -6,7 +6,7 @@
 //
 //   VARVE_ASSIGN_OR_RETURN(const uint64_t epoch,      // one process, at each start
 //                          varve::Group::StartEpoch("root", num_ranks));
-//   // ... hand `epoch` to all ranks; then on each of them:
+//   // ... hand `epoch` to all ranks. Then on each of them:
 //   VARVE_ASSIGN_OR_RETURN(auto store, varve::Group::Join("root", {.rank = rank, .epoch = epoch}));
 //   VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step));   // all ranks, the same run and step
 //   ...                                                        // Put what this rank holds
@@ -72,7 +72,8 @@ class Group {
  public:
   // Records a new start of the job, with this many ranks, and returns its number, the epoch. Makes
   // the root when there is none. Saves that earlier epochs have not finished are given up.
-  // kFailedPrecondition: the folder holds something else.
+  // kFailedPrecondition: the folder holds something else. kInvalidArgument: `num_ranks` is 0.
+  // kAborted: another process has started an epoch at the same time.
   static Result<uint64_t> StartEpoch(const std::filesystem::path& root, uint32_t num_ranks);
 
   // Opens the group as one of its ranks. kAborted: there is a later epoch. kInvalidArgument: there

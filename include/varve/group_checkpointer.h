@@ -28,10 +28,10 @@ namespace varve {
 // last_stats, last_push, failure and store. All ranks make the collective calls in the same order.
 // When one or more ranks fail in such a call, the call fails on all ranks. The error is that of the
 // lowest rank that failed, and names that rank. It has a line for each other rank whose error
-// differs, 20 lines at most. AwaitStaged communicates only while a save is being staged. If
-// failure_is_fatal is true, every later call that saves or waits returns an error that a save has
-// met after AwaitStaged. AwaitStaged itself returns it only while another save is being staged.
-// Close returns it in any case.
+// differs, 20 lines at most. AwaitStaged communicates only while a save is being staged. A save may
+// fail after its AwaitStaged. If failure_is_fatal is true, every later call that saves or waits
+// then returns the error of that save. There is one exception: AwaitStaged returns it only while
+// another save is being staged. Close returns it in any case.
 //
 // The checkpointer communicates through `ranks` only inside these calls, on the caller's thread. In
 // the background it only calls gone(), which does not communicate. `ranks` must outlive the

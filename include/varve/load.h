@@ -94,13 +94,14 @@ struct LoadOptions {
   std::set<std::string, std::less<>> on_other_ranks{};
 };
 
-// Says what a load did. Names are those of the target.
+// Says what a load did. Names are those of the target. An item is "item NAME", or "item NAME of
+// rank R" if it belongs to a rank.
 struct LoadReport {
   CheckpointId id;                      // the checkpoint that was loaded
   uint64_t stored_bytes = 0;            // bytes that the save of the checkpoint added to its store
   uint64_t num_tensors = 0;             // tensors of the target that were filled
   uint64_t bytes = 0;                   // bytes of these tensors. Tied tensors count once
-  std::vector<std::string> missing;     // see Strictness. An item is named "item NAME"
+  std::vector<std::string> missing;     // see Strictness
   std::vector<std::string> unexpected;  // see Strictness. Names of the checkpoint, after `rename`
   std::vector<std::string> converted;   // "name: BF16 to F32"
   std::vector<std::string> made;        // weights made from masters, and masters from weights

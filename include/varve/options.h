@@ -54,9 +54,10 @@ struct StoreOptions {
   // encoded bytes than this number times the encoded bytes of its keyframe.
   double max_path_ratio = 2.0;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
-  // them. A store is sealed if it was made with a key. Then only writers with the key can open it,
-  // and readers need none. Store::Check of a store that was opened with its key also verifies that
-  // nobody without the key has changed it.
+  // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its
+  // key. To read it, no key is needed. A key for a store that is not sealed is an error.
+  // Store::Check of a store that was opened with its key also verifies that nobody without the key
+  // has changed it.
   std::string key{};
 };
 

@@ -32,7 +32,8 @@ struct RepairOptions {
   // there is none.
   std::string from{};
   // The key of a sealed store. The repaired store is sealed with it. A table file that does not
-  // have its tag is damaged.
+  // The key of a sealed store. The repaired store is sealed with it. A table file whose tag
+  // (varve/seal.h) is wrong counts as damaged.
   std::string key{};
   Progress progress{};  // in bytes. It starts again for each part of the work
 };
@@ -103,12 +104,12 @@ struct RepairReport {
 // A store has a copy of its manifest (spare/), a note of the manifest's length (SYNCED), and a file
 // that names the newest manifest (CURRENT). If the manifest is lost or damaged, the repair takes
 // the copy. If the note is lost, too, it takes whichever of the manifest and its copy can be read
-// further. After the repair the newest steps may be missing in two cases, whichever of these files
-// it took. First case: the manifest and SYNCED are both lost or damaged. Second case: the manifest
-// or CURRENT is lost or damaged, and db/ holds table files that the file it took does not name. In
-// both cases `warnings` says so, and the repair also takes the newer steps of `from`. A newer step
-// is one that was saved later than every save that the damaged store still shows. Each newer step
-// gets a doubt.
+// further. *The manifest used* is the manifest or its copy, whichever the repair took. After the
+// repair the newest steps may be missing in two cases. First case: the manifest and SYNCED are both
+// lost or damaged. Second case: the manifest or CURRENT is lost or damaged, and db/ holds table
+// files that the manifest used does not name. In both cases `warnings` says so, and the repair also
+// takes the newer steps of `from`. A newer step is one that was saved later than every save that
+// the damaged store still shows. Each newer step gets a doubt.
 //
 // `from` counts as later than the damaged store only if it is a folder, BackUp or Pull made it of
 // this store, no writer has opened it since, and its newest table file is newer than that of the

@@ -12,6 +12,9 @@
 // Everything is saved and read as in any other store. Only a store that is made with a key is
 // sealed. Members of a group are sealed if every process opens the group with the key. The log of
 // the group is not.
+//
+// A table file, which is a file with records or chunks, has a *tag*: a code in the manifest that
+// only a process with the key can compute. It has nothing to do with the tag of a step.
 #pragma once
 
 #include <cstdint>
@@ -32,15 +35,16 @@ struct SealReport {
 };
 
 // Seals a copy of a sealed store anew: one that was pulled from an object store, or whose folder
-// `seal` is lost. It compares every table file with its tag, which needs the key. So each of them
-// was written with the key. That they belong together, the caller must know: from a snapshot or a
-// backup that nobody else could write, say.
+// `seal` is lost. It compares every table file with its tag, so each of them was written by a
+// process with the key. SealStore cannot tell whether the files belong to one state of the store.
+// The caller must know that, for example because nobody else could write the snapshot or the
+// backup.
 //
 // Thread rule: any thread. No writer may have the store open.
 //
 // kNotFound: there is no store. kFailedPrecondition: the store was not made with a key.
 // kInvalidArgument: `key` has too few bytes or too many. kLocked: a writer has it open.
-// kCorruption: a table file does not have its tag, or is missing. The message names it.
+// kCorruption: the tag of a table file is wrong, or the file is missing. The message names it.
 Result<SealReport> SealStore(const std::filesystem::path& path, const std::string& key);
 
 }  // namespace varve

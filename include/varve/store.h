@@ -11,7 +11,8 @@
 //
 // This header includes what a program needs to read and write a store, and nothing of the hooks
 // (varve/hooks.h). Not included are varve/group.h (stores of many ranks), varve/request.h (changes
-// from another process), varve/remote.h (object stores) and varve/repair.h.
+// from another process), varve/remote.h (object stores), varve/repair.h and varve/seal.h (sealed
+// stores).
 //
 // Thread rule: any thread may use a Store. Several CheckpointWriters may be open on one Store. A
 // mutex orders their commits. If two of them save the same step, SaveOptions::on_existing says what
@@ -103,8 +104,8 @@ struct CheckReport {
   uint64_t num_chunks = 0;  // distinct live chunks
   uint64_t bytes_read = 0;  // encoded bytes read and verified (read_data only)
   bool is_sealed = false;   // the store, or a member of the group
-  // Table files that were compared with their seal. 0 of a sealed store: it was opened without its
-  // key, so nobody knows whether it was changed.
+  // Table files that were compared with their tags (varve/seal.h). If `is_sealed` is true and this
+  // is 0, the store was opened without its key, so nobody knows whether it was changed.
   uint64_t num_sealed_files = 0;
 };
 
@@ -139,8 +140,9 @@ class Store {
   static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
                                                const CreateOptions& options = {});
   // Opens for reading and writing. kNotFound: no store there. kLocked: another writer has it. The
-  // message names its process when known. kFailedPrecondition: a newer varve made the store, or the
-  // store is a member of a group (open the root instead).
+  // message names its process when known. kFailedPrecondition: a newer varve made the store, the
+  // store is a member of a group (open the root instead), the store is sealed and `options` has no
+  // key, or `options` has a key and the store is not sealed.
   static Result<std::unique_ptr<Store>> Open(const std::filesystem::path& path,
                                              const StoreOptions& options = {});
   // Opens the store in `path`, or makes it when there is none. Errors as Open and Create, without
@@ -151,7 +153,9 @@ class Store {
   // Opens for reading while a writer may be at work. It takes no lock, writes nothing, and works on
   // a read-only mount. A call that does not find what it looks for catches up with new commits and
   // looks again. In any case new commits become visible within about 10 s. Calls that change the
-  // store return kFailedPrecondition.
+  // store return kFailedPrecondition. A sealed store needs no key. kNotFound: no store there.
+  // kFailedPrecondition: a newer varve made the store, or `options` has a key and the store is not
+  // sealed.
   static Result<std::unique_ptr<Store>> OpenForReading(const std::filesystem::path& path,
                                                        const StoreOptions& options = {});
 

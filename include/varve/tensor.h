@@ -89,9 +89,10 @@ struct TensorSpec {
   std::vector<int64_t> shape{};  // elements on each axis. Empty = 0-d, one element
   TensorRole role = TensorRole::kOther;
   // Hint: the name of this tensor's master, an FP32 tensor of the same checkpoint. This tensor is
-  // BF16 or F16, and is its master rounded to nearest, ties to even. It is then stored as a
-  // reference to the master. Each save verifies the hint. If the hint is wrong, this tensor is
-  // stored by itself, and its bytes are still exact.
+  // BF16 or F16, and is its master rounded to nearest, ties to even. If both tensors are dense and
+  // have equally many chunks, it is then stored as a reference to the master, unless
+  // StoreOptions::compression is kNone. Each save verifies the hint. If the hint is wrong, this
+  // tensor is stored by itself, and its bytes are still exact.
   std::string derived_from{};
   // Hint: the name of a tensor of the same checkpoint that shared its memory with this one. varve
   // only records it, for a later restore. Equal chunks are stored once with or without the hint.

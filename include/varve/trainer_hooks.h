@@ -10,7 +10,7 @@
 //     OptimizerStep();
 //     state.trainer.global_step = step;
 //     VARVE_ASSIGN_OR_RETURN(const bool stop, hooks->AfterStep(state, step == last));
-//     if (stop) break;                          // all saves are durable
+//     if (stop) break;                          // the save of this step is durable
 //   }
 //   return hooks->Finish();                     // ok: all is durable. Otherwise: the first error
 //
@@ -99,9 +99,10 @@ class TrainerHooks {
   // Call it as the last thing in the loop body, after each optimizer step, with all of `state` up
   // to date. `state.trainer.global_step` is the step. AfterStep starts a save when one is due. That
   // is every --save-interval steps, at the last step, and when the training is about to stop.
-  // Returns true when the trainer must stop. All saves are durable then. kFailedPrecondition:
-  // BeforeOptimizerStep was not called, or ranks are at different steps. Other errors are those of
-  // a failed save.
+  // Returns true when the trainer must stop. The save of this step is durable then. If
+  // CheckpointerOptions::failure_is_fatal is true, all earlier saves are durable, too.
+  // kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are at different steps. Other
+  // errors are those of a failed save.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
   // kPreemptedExitCode if a signal stopped the training before its last step. Otherwise 0.
