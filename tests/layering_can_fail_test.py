@@ -2,6 +2,8 @@
 """Shows that layering_test.py finds each kind of fault, and only those, in made trees."""
 
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -112,6 +114,26 @@ class LayeringTest(unittest.TestCase):
             '"trainer_hooks/state/x.h"',
             "goes up: trainer_hooks/state lies",
         ),
+        ("codec/predict/x.cc", '"codec/plan.h"', "goes up: codec lies above codec/predict"),
+        ("codec/entropy/x.cc", '"codec/predict/x.h"', "goes up: codec/predict lies above"),
+        (
+            "trainer_hooks/load/x.cc",
+            '"trainer_hooks/save/x.h"',
+            "goes up: trainer_hooks/save lies above trainer_hooks/load",
+        ),
+        (
+            "trainer_hooks/state/x.cc",
+            '"trainer_hooks/load/x.h"',
+            "goes up: trainer_hooks/load lies above",
+        ),
+        ("cli/verbs/show.cc", '"cli/view/x.h"', "goes up: cli/view lies above cli/verbs"),
+        ("cli/view/x.cc", '"cli/main.cc"', "goes up: cli/main.cc lies above cli/view"),
+        ("cli/view/guard.cc", "<httplib.h>", "only for cli/view/http_server.cc"),
+        ("store/db/seal_guard.cc", "<sodium.h>", "only for store/db/sealer.h store/db/sealer.cc"),
+        ("store/ops/check.cc", "<nlohmann/json.hpp>", "only for cli/*"),
+        ("cli/foreign/x.cc", "<nanobind/nanobind.h>", "only for python/src/*"),
+        ("python/src/store.cc", '"cli/print.h"', "goes up: python may include"),
+        ("python/src/store.cc", '"cli/formats/npy.h"', "goes up: python may include"),
     ]
     GOOD = [
         ("codec/entropy/zstd_stream.cc", "<zstd.h>"),
@@ -133,6 +155,12 @@ class LayeringTest(unittest.TestCase):
         ("include/varve/load.h", '"varve/store.h"'),
         ("trainer_hooks/load/load.cc", '"varve/load.h"'),
         ("capi/hooks.cc", '"varve/trainer_hooks.h"'),
+        ("python/src/foreign.cc", '"cli/foreign/import_files.h"'),
+        ("python/src/options.cc", '"cli/parse.h"'),
+        ("python/src/module.cc", "<nanobind/nanobind.h>"),
+        ("store/db/sealer.cc", "<sodium.h>"),
+        ("cli/view/http_server.cc", "<httplib.h>"),
+        ("cli/json.h", "<nlohmann/json.hpp>"),
     ]
 
     def test_finds_each_fault(self):
@@ -236,6 +264,35 @@ class LayeringTest(unittest.TestCase):
             self.assertEqual(
                 layering_test.find_circles(pathlib.Path(folder)), [("store/format", "store/db")]
             )
+
+    def test_the_program_fails_if_there_is_a_fault(self):
+        def run(tree):
+            with tempfile.TemporaryDirectory() as folder:
+                for path, include in tree:
+                    file = pathlib.Path(folder, path)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(f"#include {include}\n")
+                done = subprocess.run(
+                    [sys.executable, layering_test.__file__, folder],
+                    capture_output=True,
+                    text=True,
+                )
+                return done.returncode, done.stdout
+
+        good = ("store/open.cc", '"base/util.h"')
+        upward = ("base/util.h", '"store/open.cc"')
+        for tree, code, says in (
+            ([good], 0, "1 files, 0 upward includes, 0 circles, 0 other faults"),
+            ([good, upward], 1, "base/util.h:1: #include of store/open.cc goes up"),
+            ([good, upward], 1, "base and store reach each other by includes"),
+            ([good, upward], 1, "2 files, 1 upward includes, 1 circles, 0 other faults"),
+            ([("store/open.cc", "<zstd.h>")], 1, "0 upward includes, 0 circles, 1 other faults"),
+            ([], 1, "0 files, "),
+        ):
+            with self.subTest(tree=tree, says=says):
+                returned, printed = run(tree)
+                self.assertEqual(returned, code, printed)
+                self.assertIn(says, printed)
 
 
 if __name__ == "__main__":
