@@ -137,7 +137,8 @@ Status GroupReader::Explain(const Status& status) const {
   const bool there = store_->log()->With(
       [&](const GroupState& state) { return state.FindAttempt(number_) != nullptr; });
   if (there) return status;
-  return Status::NotFound(Name() + " was dropped while it was read");
+  return Status::NotFound(Name() +
+                          " was dropped while it was read; open a step that is still there");
 }
 
 Result<GroupReader::Part> GroupReader::OpenPart(const GroupPart& part) const {

@@ -82,7 +82,8 @@ class GroupWriter : public SaveSession {
   }
   Status RequireOpen() const {
     if (open_) return Status::Ok();
-    return Status::FailedPrecondition("the save of " + Name() + " has been committed or abandoned");
+    return Status::FailedPrecondition("the save of " + Name() +
+                                      " has been committed or abandoned; begin another save");
   }
   Status Prepare(const SaveReport& report);
   Result<Digest> WritePart() const;

@@ -18,7 +18,7 @@ namespace {
 Status Replaced(const GroupState& state, const Author& author) {
   return Status::Aborted("rank " + std::to_string(author.rank) + " of epoch " +
                          std::to_string(author.epoch) + " has been replaced; the job is in epoch " +
-                         std::to_string(state.epoch));
+                         std::to_string(state.epoch) + "; end this process");
 }
 
 std::vector<uint32_t> AllRanks(const GroupState& state) {
@@ -37,7 +37,7 @@ Result<AttemptId> FindBase(const GroupState& state, const SaveOptions& options) 
     const GroupStep* step = state.FindStep({options.run, *options.parent});
     if (step != nullptr) return step->attempt;
     return Status::NotFound("the parent, " + StepName(options.run, *options.parent) +
-                            ", does not exist");
+                            ", does not exist; name a step of this run, or none");
   }
   if (run == state.runs.end() || run->second.steps.empty()) return AttemptId{0};
   return run->second.steps.rbegin()->second.attempt;
@@ -47,7 +47,9 @@ Status CheckMayBegin(const GroupState& state, const CheckpointId& id, const Save
   if (options.on_existing != OnExisting::kError || state.FindStep(id) == nullptr) {
     return Status::Ok();
   }
-  return Status::AlreadyExists(StepName(id.run, id.step) + " exists already");
+  return Status::AlreadyExists(StepName(id.run, id.step) +
+                               " exists already; save another step, or let "
+                               "SaveOptions::on_existing (--on-existing) replace or fork it");
 }
 
 }  // namespace

@@ -84,7 +84,9 @@ Status CheckpointReaderImpl::CheckStillThere() const {
   store_->database()->AwaitCommits();
   VARVE_ASSIGN_OR_RETURN(const auto record, store_->FindStep(key_));
   const std::string step = StepName(info_.id.run, info_.id.step);
-  if (!record.has_value()) return Status::NotFound(step + " was dropped while it was read");
+  if (!record.has_value())
+    return Status::NotFound(step +
+                            " was dropped while it was read; open a step that is still there");
   if (record->save_id != save_id_) {
     return Status::NotFound(step + " was replaced while it was read; open it again");
   }

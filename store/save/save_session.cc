@@ -99,7 +99,9 @@ Status SaveSession::Start() {
   if (run.ok()) {
     VARVE_ASSIGN_OR_RETURN(const auto existing, store_->FindStep({run->id, id_.step}));
     if (existing.has_value() && options_.on_existing == OnExisting::kError) {
-      return Status::AlreadyExists(StepName(id_.run, id_.step) + " exists already");
+      return Status::AlreadyExists(StepName(id_.run, id_.step) +
+                                   " exists already; save another step, or let "
+                                   "SaveOptions::on_existing (--on-existing) replace or fork it");
     }
   }
   if (run.ok()) VARVE_RETURN_IF_ERROR(PinParent(run->id));
@@ -132,7 +134,8 @@ Status SaveSession::PinParent(RunId run) {
         return Status::Ok();
       }
       if (options_.parent.has_value()) {
-        return Status::NotFound("the parent, " + StepName(id_.run, *step) + ", does not exist");
+        return Status::NotFound("the parent, " + StepName(id_.run, *step) +
+                                ", does not exist; name a step of this run, or none");
       }
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a drop is under way
@@ -142,7 +145,7 @@ Status SaveSession::PinParent(RunId run) {
 Status SaveSession::RequireOpen() const {
   if (open_) return Status::Ok();
   return Status::FailedPrecondition("the save of " + StepName(id_.run, id_.step) +
-                                    " has been committed or abandoned");
+                                    " has been committed or abandoned; begin another save");
 }
 
 Status SaveSession::Put(const TensorView& view) {
@@ -166,7 +169,8 @@ Status SaveSession::PutSource(const std::shared_ptr<const TensorSpec>& spec, uin
 Status SaveSession::Taken(const SaveTensor* added, std::string_view name, uint32_t shard) {
   if (added == nullptr) {
     return Status::InvalidArgument("tensor " + std::string(name) + " shard " +
-                                   std::to_string(shard) + " was put twice into one checkpoint");
+                                   std::to_string(shard) +
+                                   " was put twice into one checkpoint; give it another name");
   }
   logical_bytes_ += added->Geometry().LogicalBytes();
   return Status::Ok();
@@ -178,7 +182,7 @@ Status SaveSession::PutBytes(std::string_view name, std::span<const std::byte> v
   const Digest digest = ComputeDigest(store_->digest_seed(), value);
   if (!items_.try_emplace(std::string(name), EncodeItemRecord(digest, value)).second) {
     return Status::InvalidArgument("item " + std::string(name) +
-                                   " was put twice into one checkpoint");
+                                   " was put twice into one checkpoint; give it another name");
   }
   return Status::Ok();
 }
@@ -360,7 +364,7 @@ Status SaveSession::CommitPipeline(SavePipeline* pipeline) {
   VARVE_RETURN_IF_ERROR(ResolveRun(&batch, &key.run));
   VARVE_ASSIGN_OR_RETURN(const auto existing, store_->FindStep(key));
   if (existing.has_value() && options_.on_existing == OnExisting::kError) {
-    return Status::AlreadyExists("another writer has committed it meanwhile");
+    return Status::AlreadyExists("another writer has committed it meanwhile; save another step");
   }
   // References are added before any is released: what both steps share must not die in between.
   VARVE_RETURN_IF_ERROR(CountReferences(*pipeline, &counts));
@@ -396,11 +400,13 @@ Status SaveSession::GiveWay(StepKey key, std::optional<StepKey>* parent, Referen
   }
   for (const uint64_t step : steps) {
     if (options_.on_existing == OnExisting::kFork && store_->pins()->IsDropping({key.run, step})) {
-      return Status::FailedPrecondition(StepName(id_.run, step) + " is being dropped");
+      return Status::FailedPrecondition(StepName(id_.run, step) +
+                                        " is being dropped; try again when the drop has ended");
     }
     if (!is_pinned_by_others(step)) continue;
-    return Status::FailedPrecondition(StepName(id_.run, step) +
-                                      " is the base of another save in progress");
+    return Status::FailedPrecondition(
+        StepName(id_.run, step) +
+        " is the base of another save in progress; try again when that save has ended");
   }
   if (options_.on_existing == OnExisting::kReplace) return store_->ReleaseStep(key, counts, batch);
   VARVE_ASSIGN_OR_RETURN(const auto moved, store_->MoveSteps(id_.run, key, batch));

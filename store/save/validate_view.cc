@@ -23,7 +23,8 @@ Status ValidateViewLayout(const TensorView& view) {
     return Status::Ok();
   }
   return Status::InvalidArgument("the shape is " + ShapeName(view.shape) + ", that of its layout " +
-                                 ToString(*view.layout) + " is " + ShapeName(local));
+                                 ToString(*view.layout) + " is " + ShapeName(local) +
+                                 "; give the shape that the layout has");
 }
 
 // Elements of less than a byte can be moved by whole bytes only: what begins or ends within one
@@ -47,13 +48,14 @@ Status ValidateView(const TensorView& view, bool has_data) {
   const auto tensor = [&] { return "tensor " + std::string(view.name); };
   if (DTypeBits(view.dtype) == 0) {
     return Status::InvalidArgument(tensor() + ": dtype " +
-                                   std::to_string(static_cast<int>(view.dtype)) + " is unknown");
+                                   std::to_string(static_cast<int>(view.dtype)) +
+                                   " is unknown; use one of varve::DType");
   }
   const Result<uint64_t> bytes = NumBytes(view.dtype, view.shape);
   if (!bytes.ok()) return bytes.status().WithContext(tensor());
   if (view.shard == kAllShards) {
     return Status::InvalidArgument(tensor() + ": shard number " + std::to_string(view.shard) +
-                                   " is reserved");
+                                   " is reserved; use a smaller number");
   }
   if (view.layout != nullptr) {
     Status layout = ValidateViewLayout(view);
@@ -66,12 +68,15 @@ Status ValidateView(const TensorView& view, bool has_data) {
                                    " bytes");
   }
   if (!view.strides.empty() && view.strides.size() != view.shape.size()) {
-    return Status::InvalidArgument(tensor() + ": " + std::to_string(view.strides.size()) +
-                                   " strides for " + std::to_string(view.shape.size()) + " axes");
+    return Status::InvalidArgument(
+        tensor() + ": " + std::to_string(view.strides.size()) + " strides for " +
+        std::to_string(view.shape.size()) +
+        " axes; give one for each axis, or none if the elements are dense");
   }
   if (!IsDense(view.shape, view.strides) && DTypeBits(view.dtype) % 8 != 0) {
-    return Status::InvalidArgument(tensor() + ": " + std::string(DTypeName(view.dtype)) +
-                                   " tensors must be dense");
+    return Status::InvalidArgument(
+        tensor() + ": " + std::string(DTypeName(view.dtype)) +
+        " tensors must be dense; copy the elements into dense memory first");
   }
   return Status::Ok();
 }

@@ -176,7 +176,8 @@ TEST_F(HandlesTest, AStepThatAnotherSaveComparesWithIsNotReplaced) {
   auto next = store_->Begin(2).value();  // compares with step 1
   VARVE_ASSERT_OK(next->Put(a.view()));
   EXPECT_THAT(Save(1, {b}, {.on_existing = OnExisting::kReplace}),
-              FailsWith(StatusCode::kFailedPrecondition, "base of another save"));
+              FailsWith(StatusCode::kFailedPrecondition,
+                        "base of another save in progress; try again when that save has ended"));
   VARVE_ASSERT_OK(next->Commit().status());
   ExpectHolds(1, {a});
   ExpectHolds(2, {a});

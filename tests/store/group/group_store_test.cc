@@ -179,8 +179,8 @@ TEST_F(GroupStoreTest, AStepThatIsThereIsRefusedByAllRanks) {
   Start(2);
   SaveAll(10);
   for (const Status& status : Save(10)) {
-    EXPECT_THAT(status,
-                FailsWith(StatusCode::kAlreadyExists, "step 10 of run main exists already"));
+    EXPECT_THAT(status, FailsWith(StatusCode::kAlreadyExists,
+                                  "step 10 of run main exists already; save another step"));
   }
   SaveAll(10, {.on_existing = OnExisting::kReplace});
   SaveAll(10, {.on_existing = OnExisting::kFork});

@@ -228,12 +228,13 @@ TEST_F(ShardsTest, PutSaysWhatIsWrongWithALayout) {
   view.layout = &layout;
   EXPECT_THAT(writer->Put(view), FailsWith(StatusCode::kInvalidArgument,
                                            "the shape is [4, 4], that of its layout [0:3, :] of "
-                                           "[4, 4] is [3, 4]"));
+                                           "[4, 4] is [3, 4]; give the shape that the layout has"));
   layout.axes[0] = {{0, 5}};
   EXPECT_THAT(writer->Put(view), FailsWith(StatusCode::kInvalidArgument, "axis 0"));
   view.layout = nullptr;
   view.shard = kAllShards;
-  EXPECT_THAT(writer->Put(view), FailsWith(StatusCode::kInvalidArgument, "reserved"));
+  EXPECT_THAT(writer->Put(view),
+              FailsWith(StatusCode::kInvalidArgument, "is reserved; use a smaller number"));
 }
 
 TEST_F(ShardsTest, ReadsSayWhatIsWrong) {

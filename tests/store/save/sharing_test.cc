@@ -204,7 +204,8 @@ TEST_F(SharingTest, DroppedStepSavedAgainWhileItsChunksLiveOn) {
 TEST_F(SharingTest, ExistingStepIsRefusedOrReplaced) {
   const TestTensor a = NormalTensor("t", {300000}, 1), b = NormalTensor("t", {300000}, 2);
   VARVE_ASSERT_OK(Save(1, {a}).status());
-  EXPECT_THAT(Save(1, {b}), FailsWith(StatusCode::kAlreadyExists, "step 1 of run main"));
+  EXPECT_THAT(Save(1, {b}), FailsWith(StatusCode::kAlreadyExists,
+                                      "step 1 of run main exists already; save another step"));
   VARVE_ASSERT_OK(Save(1, {b}, {.on_existing = OnExisting::kReplace}).status());
   ExpectHolds(1, {b});
   VARVE_ASSERT_OK(Save(1, {b}, {.on_existing = OnExisting::kReplace}).status());

@@ -16,7 +16,8 @@ TEST_F(WritersTest, AbandonedSaveLeavesNothing) {
     auto writer = store_->Begin(1).value();
     VARVE_ASSERT_OK(writer->Put(t.view()));
     writer->Abandon();
-    EXPECT_THAT(writer->Commit(), FailsWith(StatusCode::kFailedPrecondition, "abandoned"));
+    EXPECT_THAT(writer->Commit(),
+                FailsWith(StatusCode::kFailedPrecondition, "abandoned; begin another save"));
   }
   { VARVE_ASSERT_OK(store_->Begin(2).value()->Put(t.view())); }  // destroyed without a word
   ExpectEmpty();
