@@ -44,7 +44,7 @@ class Context {
   void AddGlobalOptions(CLI::App* app);
 
   // Sets what runs when the user asks for `verb`. With OnReading the store is open for reading,
-  // beside a live writer if there is one. With OnWriting the verb is its only writer. With
+  // and a writer may be at work. With OnWriting the verb is its only writer. With
   // OnAnything no store is opened.
   void OnReading(CLI::App* verb, std::function<Outcome(const Store&)> run);
   // The same with the key that was given: what is sealed can be verified.

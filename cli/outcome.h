@@ -34,7 +34,7 @@ class [[nodiscard]] Outcome {
   // Exit code 1, whatever the status says. It is for errors that are not about the store.
   static Outcome Failed(const Status& status) { return {ExitCode::kFailed, status.message()}; }
   // Exit code 3, for an answer that was printed without what `errors` name. `lead` is such as "the
-  // list leaves out". Of many errors it says the first ten and how many more there are. Without an
+  // list leaves out". It says the first ten errors and how many more there are. Without an
   // error it is done.
   static Outcome Incomplete(std::string_view lead, std::span<const std::string> errors);
   static Outcome Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Verbs that change a store by a request (varve/request.h), so that they work beside a live writer.
-// A reader looks up what they name, and is closed before the request goes out.
+// Verbs that change a store by a request (varve/request.h), so that they work while a writer has
+// the store open. A reader looks up what they name, and is closed before the request goes out.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

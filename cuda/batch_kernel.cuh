@@ -9,7 +9,7 @@
 
 namespace varve::internal::gpu {
 
-// Of a block that digests one chunk. Its last warp scrambles.
+// The warps that sum, in a block that digests one chunk. Its last warp scrambles.
 inline constexpr int kSummingWarps = kWarpsPerBlock - 1;
 inline constexpr int kSummingWarpsOfWide = kWarpsPerWideBlock - 1;
 

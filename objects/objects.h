@@ -52,8 +52,8 @@ class BlobSource {
   virtual uint64_t size() const = 0;
   // Fills `out` with the bytes from `offset` on.
   virtual Status Read(uint64_t offset, std::span<std::byte> out) const = 0;
-  // Whether these bytes may become a blob. An engine asks once, perhaps while it sends them, and
-  // after an error there is no blob. It may take as long as to read all of them.
+  // Returns ok if these bytes may become a blob. An engine asks once, perhaps while it sends them,
+  // and after an error there is no blob. It may take as long as to read all of them.
   virtual Status Check() const { return Status::Ok(); }
 };
 

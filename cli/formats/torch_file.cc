@@ -115,7 +115,8 @@ Status TorchFile::Sort(std::vector<ZipEntry> entries, ZipEntry* pickle) {
   return Status::Ok();
 }
 
-// torch can be told to write no checksums. All are zero then. That of a pickle never is by chance.
+// torch can be told to write no checksums. All are zero then. The checksum of a pickle is never
+// zero by chance.
 void TorchFile::ForgiveMissingChecksums(std::vector<ZipEntry>* entries, const ZipEntry& pickle) {
   has_checksums_ = pickle.crc != 0;
   if (has_checksums_) return;

@@ -19,10 +19,10 @@ constexpr char kStores[] =
     R"(The store is the folder that --store names, or else $VARVE_STORE. Options that
 are not a verb's own may stand before or after the verb.
 
-Verbs that only read take no lock and work beside a live writer, also on a
+Verbs that only read take no lock and work while a writer is alive, also on a
 read-only mount. Verbs that write need the store for themselves, except tag,
 untag, metric, drop and forget: a live writer does these for them, within
-seconds; the command waits for that and says what happened. With --no-wait it
+seconds. The command waits for that and says what happened. With --no-wait it
 does not, and whether the request could be applied is then not known. If the
 writer ends meanwhile, the command does it itself.
 

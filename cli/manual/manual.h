@@ -60,8 +60,8 @@ std::span<const HelpTopic> HelpTopics();
 
 // Returns the word that the user may have meant by `typed`: the nearest one that differs by at most
 // two changes and has half of its letters right. A change adds, drops or replaces a letter, or
-// swaps two neighbours. Of equally near words it returns the first. It returns an empty text when
-// there is none.
+// swaps two neighbours. If words are equally near, it returns the first. It returns an empty text
+// when there is none.
 std::string MostSimilar(std::string_view typed, std::span<const std::string> words);
 
 // Returns "varve import [OPTION...] FILE... --step N".

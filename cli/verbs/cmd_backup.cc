@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve backup: makes or updates a consistent copy of the store, also beside a live writer.
+// varve backup: makes or updates a consistent copy of the store, also while a writer has it open.
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>

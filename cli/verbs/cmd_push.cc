@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// varve push: sends the store to an object store, also beside a live writer.
+// varve push: sends the store to an object store, also while a writer has it open.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -33,9 +33,9 @@ Outcome RunSeal(const Context& context) {
 constexpr char kSealNotes[] =
     R"(A store is sealed if it was made with --key-file. A copy of it that was pulled
 from an object store has no seal, and a seal can be lost. This compares every
-table file with its tag, which takes the key, and then makes the seal. That the
-files belong together, you must know: take a copy that nobody else could write.
-No writer may have the store open.
+table file with its tag, which takes the key, and then makes the seal. It
+cannot tell whether the files belong together, so take a copy that nobody else
+could write. No writer may have the store open.
 
 JSON: store sealed_files)";
 

@@ -73,8 +73,8 @@ Result<std::vector<CheckpointInfo>> ListPlanned(const Store& store, const StepsP
   return all;
 }
 
-// Puts the best step first, as best:METRIC orders them. Steps without a number come last. Of steps
-// that are equally good the later ones of the list come first.
+// Puts the best step first, as best:METRIC orders them. Steps without a number come last. If
+// steps are equally good, the later ones of the list come first.
 Status SortByMetric(const BestStep& best, std::vector<CheckpointInfo>* steps) {
   const auto value_of = [&best](const CheckpointInfo& info) {
     const auto metric = info.metrics.find(best.metric);
@@ -135,7 +135,7 @@ Outcome RunSteps(const Context& context, const Store& store, const StepsOptions&
 
 constexpr char kStepsNotes[] =
     R"(--sort puts the best step first: the one with the lowest value of the metric, or
-with METRIC:max the highest. Of equal steps the newest comes first. Steps
+with METRIC:max the highest. The newest of equal steps comes first. Steps
 without the metric, or with NaN, come last. --last takes the newest steps of
 each run, by number, and --sort then sorts these.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Answers the requests of the page about one store, which it reads beside a live writer.
+// Answers the requests of the page about one store. A writer may have the store open meanwhile.
 //
 // Thread rule: any thread.
 #pragma once

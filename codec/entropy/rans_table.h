@@ -65,8 +65,8 @@ struct alignas(64) RansDecodeTable {
   std::array<uint8_t, kMaxRansSymbols + 1> start;
   std::array<uint8_t, kMaxRansSymbols + 1> value;  // the byte without its low bits
   uint8_t escape;
-  // The highest slots before each index, less 128, as search trees. Of node n the left one is 2n
-  // and the right one 2n + 1. One is for up to 16 indices, and one is for all.
+  // The highest slots before each index, less 128, as search trees. The children of node n are 2n
+  // (left) and 2n + 1 (right). One is for up to 16 indices, and one is for all.
   std::array<uint8_t, 16> small_tree;
   std::array<uint8_t, kMaxRansSymbols + 1> tree;
 };

@@ -68,7 +68,7 @@ bool MayRepeat(const Exchange& exchange) {
   }
 }
 
-// Whether the server may have done it.
+// Returns true if the server may have done it.
 bool IsAmbiguous(const Exchange& exchange) {
   return exchange.code == 0 || exchange.code == 200 || exchange.code == 408 || exchange.code >= 500;
 }

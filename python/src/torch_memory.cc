@@ -93,7 +93,7 @@ bool AreDense(std::span<const int64_t> shape, std::span<const int64_t> strides) 
   return are_dense;
 }
 
-// Whether the elements are the negated ones of the memory, as of the imaginary part of a
+// Returns true if the elements are the negated ones of the memory, as of the imaginary part of a
 // conjugated tensor.
 bool IsNegated(nb::handle tensor) {
   static PyObject* const name = PyUnicode_InternFromString("is_neg");

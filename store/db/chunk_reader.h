@@ -52,8 +52,8 @@ class ChunkReader {
   ChunkReader(const Database* database, uint64_t digest_seed)
       : database_(database), digest_seed_(digest_seed) {}
 
-  // `out` must have exactly ref.raw_bytes. kNotFound: the frame is missing (a reader beside a
-  // writer may be behind). kCorruption: the bytes differ from what was written.
+  // `out` must have exactly ref.raw_bytes. kNotFound: the frame is missing. A reader may
+  // be behind its writer. kCorruption: the bytes differ from what was written.
   Status Read(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
               ChunkScratch* scratch) const;
 

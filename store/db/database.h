@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The RocksDB of one store. It is opened as the writer or beside one, and read family by family.
+// The RocksDB of one store. It is opened for writing, or for reading while another
+// process may write. It is read family by family.
 // All writing goes through CommitBatch. Thread rule: any thread.
 #pragma once
 
@@ -96,9 +97,10 @@ class Database {
   // sealer, kCorruption: somebody without the key has changed the manifest.
   static Result<std::unique_ptr<Database>> OpenForWriting(
       const std::filesystem::path& path, std::shared_ptr<const Sealer> sealer = nullptr);
-  // Opens beside a writer. It takes no lock and writes nothing, and files that the writer removes
-  // stay readable. When a table file is missing, cut or cannot be opened, everything that does not
-  // need it can still be read. What needs it is kCorruption with the name of the file.
+  // Opens for reading, also while a writer is at work. It takes no lock and writes nothing, and
+  // files that the writer removes stay readable. When a table file is missing, cut or cannot be
+  // opened, everything that does not need it can still be read. What needs it is kCorruption with
+  // the name of the file.
   static Result<std::unique_ptr<Database>> OpenForReading(const std::filesystem::path& path);
   // Opens a database that lies in another file system than this machine's and never changes. Table
   // files are opened when they are needed.
@@ -330,8 +332,8 @@ class Database {
   mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};
   mutable std::mutex tags_mutex_;
-  // Of tables of a sealed store that were written and not yet ingested, by path. Guarded by
-  // tags_mutex_.
+  // The tags of tables of a sealed store that were written and not yet ingested, by path. Guarded
+  // by tags_mutex_.
   mutable std::map<std::string, std::string> tags_;
   IngestFunction ingest_for_test_;
   std::function<void()> after_open_for_test_, before_compare_for_test_;  // by follow_mutex_

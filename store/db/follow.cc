@@ -124,8 +124,8 @@ Status Database::OpenReader() {
   return OpenDespite();
 }
 
-// Opens the newest state beside a writer. Where a family lacks a table, it may show an older state
-// of it, or none, without an error.
+// Opens the newest state while a writer may be at work. If a family lacks a table, it may show an
+// older state of the family, or none, without an error.
 Result<std::shared_ptr<const OpenRocksDb>> Database::OpenSecondary() const {
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;

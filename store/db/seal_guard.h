@@ -33,13 +33,13 @@ class SealGuard {
   // Call it before RocksDB opens the database, with the verified state of the manifest. It forgets
   // the errors of earlier comparisons that may pass.
   void Begin(const ManifestTables& state);
-  // Call it for each table that RocksDB opens. It may replace `file`. kCorruption: a table of
-  // records does not have its tag.
+  // Call it for each table that RocksDB opens. It may replace `file`. kCorruption: the tag of
+  // a table of records is wrong.
   Status Opened(const std::string& path, std::unique_ptr<rocksdb::FSRandomAccessFile>* file);
-  // Compares tables of the database with their tags. Of each path only the name counts.
+  // Compares tables of the database with their tags. Only the name in each path counts.
   Status Compare(rocksdb::DB* db, std::span<const std::string> paths) const;
 
-  // After an error of a comparison: tables may not be written.
+  // Call it after an error of a comparison. No table may be written from then on.
   void Refuse(const Status& status);
   Status CheckMayWrite() const;
 

@@ -98,8 +98,9 @@ struct SealedState {
   uint64_t file_bytes = 0;  // of the whole file
   std::string log;  // may be shorter than the file after a power cut, or while a writer appends
 };
-// kCorruption: there is no seal, or somebody without the key has changed the manifest. So it may
-// look for a moment beside a writer. kFailedPrecondition: it was sealed with another key.
+// kCorruption: there is no seal, or somebody without the key has changed the manifest. It may
+// look like that for a moment while a writer is at work. kFailedPrecondition: it was sealed with
+// another key.
 Result<SealedState> ReadSealedState(const std::filesystem::path& store, const Sealer& sealer);
 // The same for the only writer. It cuts off what a power cut has left behind the sealed part, and
 // removes the seals of manifests that are gone.

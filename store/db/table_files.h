@@ -62,7 +62,8 @@ Result<std::vector<rocksdb::LiveFileMetaData>> ReadManifest(const std::filesyste
 
 // Returns a text that changes whenever the manifest does.
 Result<std::string> ManifestStamp(const std::filesystem::path& store);
-// The same beside a writer. A writer removes a manifest once CURRENT names the next one.
+// The same while a writer may be at work. A writer removes a manifest once CURRENT names the next
+// one.
 Result<std::string> AwaitManifestStamp(const std::filesystem::path& store);
 
 // Returns the names of the files: 000012.sst.

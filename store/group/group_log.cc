@@ -216,8 +216,8 @@ Result<uint64_t> GroupLog::NotedNewest() const {
   return *bytes == NoteOf(seed_, number) ? number : uint64_t{0};
 }
 
-// The newest known record is durable by now. Of two processes that note at the same time, the one
-// with the lower number may come last. Then the note says less than it could, and nothing wrong.
+// The newest known record is durable by now. If two processes note at the same time, the one with
+// the lower number may come last. Then the note says less than it could, and nothing wrong.
 Status GroupLog::NoteNewest() {
   if (state_.version < kVersionOfSlots) return Status::Ok();
   return log_->Put(kNewestName, NoteOf(seed_, state_.next - 1), /*durable=*/false);

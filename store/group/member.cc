@@ -215,7 +215,7 @@ Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId 
                                               const StoreOptions& options, bool for_writing) {
   const fs::path folder = MemberFolder(place.root, member);
   auto opened = StoreImpl::OpenPath(folder, options, for_writing);
-  // Whether a member may be without its FORMAT file is for the log to say (RequireNotLost).
+  // The log says whether a member may be without its FORMAT file (RequireNotLost).
   if (std::error_code error; opened.status().code() == StatusCode::kCorruption &&
                              !fs::exists(folder / kFormatFileName, error)) {
     return Status::NotFound(opened.status().message());

@@ -234,7 +234,7 @@ Result<std::optional<FileDescriptor>> Backup::OpenTable(const std::string& name)
   return file.status();
 }
 
-// Whether the earlier copy needs a table of this name, so that it must stay as it is.
+// Returns true if the earlier copy needs a table of this name, so that it must stay as it is.
 bool Backup::IsEarlier(const std::string& name) const {
   std::error_code ignored;
   return earlier_.has_value() ? earlier_->contains(name) : fs::exists(to_ / name, ignored);
@@ -262,7 +262,7 @@ Status Backup::CopyTable(const std::string& name, const FileDescriptor& source) 
   return ErrnoStatus("rename", temporary, errno);
 }
 
-// Whether the copy has this table already, with another time.
+// Returns true if the copy has this table already, perhaps with another time.
 Result<bool> Backup::HoldsTheSame(const std::string& name, const FileDescriptor& source) const {
   const fs::path path = to_ / name;
   const Result<FileDescriptor> copy = OpenFileToRead(path);

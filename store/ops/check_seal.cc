@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 constexpr int kMaxAttempts = 20;
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(20);
 
-// The manifest beside a writer, who writes the seal first and then the manifest.
+// Reads the manifest while a writer may be at work, who writes the seal first and then the
+// manifest.
 Result<SealedState> AwaitSealedState(const fs::path& store, const Sealer& sealer) {
   Result<SealedState> state = ReadSealedState(store, sealer);
   const auto may_pass = [&] {

@@ -19,8 +19,8 @@ bool GetMetric(const CheckpointInfo& info, std::string_view metric, double* valu
   return true;
 }
 
-// Returns indices of the checkpoints that have the metric, best first. Of equal ones the newest
-// comes first.
+// Returns indices of the checkpoints that have the metric, best first. The
+// newest of equal ones comes first.
 std::vector<size_t> RankByMetric(std::span<const CheckpointInfo> checkpoints,
                                  std::string_view metric, bool highest) {
   struct Candidate {

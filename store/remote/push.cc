@@ -188,7 +188,7 @@ Result<bool> PushRun::Finish(const RemoteState& remote) {
   return true;
 }
 
-// Whether all that is to be put fits into one blob, which goes in one request.
+// Returns true if all that is to be put fits into one blob, which goes in one request.
 bool PushRun::IsSmall() const {
   uint64_t bytes = local_.manifest.size();
   for (const size_t i : small_) bytes += local_.tables[i]->size();
@@ -202,7 +202,7 @@ Status PushRun::CheckStore(const RemoteState& remote) const {
                                     ToHex(local_.format.store_id) + "; use another URL");
 }
 
-// Whether the newest snapshot holds this state, or a later one of the same manifest.
+// Returns true if the newest snapshot holds this state, or a later one of the same manifest.
 Result<bool> PushRun::IsThere(const RemoteState& remote) {
   base_.reset();
   base_body_ = SnapshotBody();
@@ -360,7 +360,7 @@ Status PushRun::PutPacks() {
   return Status::Ok();
 }
 
-// Whether this state keeps everything that the body names.
+// Returns true if this state keeps everything that the body names.
 bool PushRun::MayCommit(const RemoteState& remote) const {
   const bool is_kept = is_small_ ? mutation_.ignores_fence || remote.fence == opened_.fence
                                  : mutation_.ignores_attempts || remote.IsOpen(attempt_);

@@ -23,7 +23,7 @@ using rocksdb::Slice;
 
 constexpr uint64_t kBlockBytes = uint64_t{64} << 10;
 constexpr uint64_t kSmallPackBytes = uint64_t{4} << 20;
-// Of reads that are asked for together. One request fetches 8 MiB of chunks with all around them.
+// For reads that are asked for together: one request fetches 8 MiB of chunks with all around them.
 constexpr uint64_t kFetchBytes = (uint64_t{8} << 20) + (uint64_t{256} << 10);
 constexpr uint64_t kGapBytes = uint64_t{64} << 10;  // that are fetched for nothing
 constexpr int kFetches = 4;                         // at the same time

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the bytes of a tensor come from when they do not lie in the caller's memory as a whole:
-// from another store, or from a stage that holds only what changed. Thread rule: any thread, for
-// different chunks at a time.
+// Gives the bytes of a tensor that does not lie in the caller's memory as a whole. It is in another
+// store, or in a stage that holds only what changed.
+//
+// Thread rule: any thread, for different chunks at a time.
 #pragma once
 
 #include <cstddef>
@@ -24,29 +25,29 @@ class ChunkSource {
   ChunkSource& operator=(const ChunkSource&) = delete;
   virtual ~ChunkSource() = default;
 
-  // The digest of chunk `i`, with the store's seed, when it is known without its bytes. A chunk
-  // that the store has is then shared without being read.
+  // Returns the digest of chunk `i`, with the store's seed, if it is known without the bytes. If
+  // the store has the chunk, it is then shared without being read.
   virtual std::optional<Digest> KnownDigest(uint64_t i) const = 0;
-  // Tells the digests of the tensor's chunks in the step that the save is compared with. They are
-  // empty when it has no such tensor that is cut the same way and can be read. Called by
-  // SaveSession::ReadParents, once.
+  // Takes the digests of the tensor's chunks in the step that the save is compared with. They are
+  // empty if that step has no such tensor that is cut the same way and can be read.
+  // SaveSession::ReadParents calls this once.
   virtual void LearnParent(std::vector<Digest>&& digests) { (void)digests; }
-  // True when it knows every chunk to be that of the step which the save is compared with, as
-  // LearnParent has told it. The commit relies on it, and does not read the tensor's lists again.
+  // True if every chunk is known to equal that of the step that the save is compared with, as
+  // LearnParent told it. The commit relies on this, and does not read the tensor's lists again.
   virtual bool AreUnchanged() const { return false; }
-  // The raw bytes of chunk `i`: in memory of the source that stays until the end of the save, or in
-  // `*buffer`, resized. Called at most once a chunk, unless another tensor is derived from this
-  // one, or the save verifies what it shares; then kNotFound says that the bytes are not at hand,
-  // and the other chunk is stored for itself.
+  // Returns the raw bytes of chunk `i`. They lie in memory of the source that stays until the end
+  // of the save, or in `*buffer`, which is resized. It is called at most once for each chunk,
+  // unless another tensor is derived from this one, or the save verifies what it shares. In these
+  // cases kNotFound says that the bytes are not at hand, and the other chunk is stored by itself.
   virtual Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) = 0;
-  // The digest of a chunk that has been read. An error fails the save.
+  // Takes the digest of a chunk that has been read. An error fails the save.
   virtual Status Learn(uint64_t i, const Digest& digest) = 0;
-  // The save needs chunk `i` of this tensor no more. Called once a chunk, in the order of the
-  // chunks, by one thread at a time.
+  // Says that the save does not need chunk `i` of this tensor any more. It is called once for each
+  // chunk, in the order of the chunks, by one thread at a time.
   virtual void Done(uint64_t i) { (void)i; }
 };
 
-// Elements that a chunk of a tensor holds; the last one may hold fewer.
+// Returns how many elements a chunk of a tensor holds. The last chunk may hold fewer.
 uint32_t ElementsPerChunk(DType dtype);
 
 }  // namespace varve::internal

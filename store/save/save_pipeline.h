@@ -28,7 +28,7 @@
 
 namespace varve::internal {
 
-// That a tensor could not be compared with the step before.
+// Returns a warning: the tensor could not be compared with the step before.
 std::string ParentWarning(std::string_view tensor, const Status& status);
 
 struct SaveTotals {

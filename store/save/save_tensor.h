@@ -3,7 +3,8 @@
 // The tensors of a save on their way into the store. A save may have a million of them, so each
 // takes as little memory as it can: names, shapes and lists lie one behind the other, equal layouts
 // lie once, and references to chunks are there only while these are in the pipeline.
-// Thread rule: one thread at a time; of the pipeline, as save_pipeline.h says.
+//
+// Thread rule: one thread at a time. In the pipeline, save_pipeline.h says which.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct SaveTensor {
     std::string_view alias_of;
     SaveTensor* master = nullptr;  // of derived_from, when it can be one
   };
-  // While its chunks are in the pipeline.
+  // What a tensor has while its chunks are in the pipeline.
   struct Flight {
     std::vector<ChunkRef> parent_refs;
     std::vector<ChunkRef> refs;  // the result, one a chunk
@@ -45,14 +46,14 @@ struct SaveTensor {
   Extra* extra = nullptr;
   std::unique_ptr<ChunkSource> chunks;  // set: the bytes come from here, not from `data`
   uint32_t shard = 0;
-  // The pipeline's: how many tensors need `flight` still. These are this one and those derived
+  // For the pipeline: how many tensors still need `flight`. These are this one and those derived
   // from it.
   uint32_t num_users = 0;
   DType dtype = DType::kF32;
   TensorRole role = TensorRole::kOther;
   bool are_parents_known = false;  // its source has learned the digests of just these parents
 
-  // The same tensor one step ago, when it was cut the same way and can be read: its lists.
+  // The lists of the same tensor one step ago, if it was cut the same way and can be read.
   uint64_t parent_chunks = 0;
   const ListAddress* first_parent_list = nullptr;
   std::unique_ptr<Flight> flight;
@@ -98,16 +99,16 @@ struct SaveTensor {
   static size_t NumLists(uint64_t chunks) { return (chunks + kChunksPerList - 1) / kChunksPerList; }
 };
 
-// A save may have a million tensors. `extra` and the place in the hash table come on top, and name
-// and shape where they are copied.
+// A save may have a million tensors. Each also takes its `extra`, its place in the hash table, and
+// its name and shape if they are copied.
 static_assert(sizeof(SaveTensor) <= 128);
 
 class SaveTensors {
  public:
-  // Copies what describes a valid view. Null: there is a tensor of this name and number already.
+  // Copies the description of a valid view. Null: there is a tensor of this name and number
+  // already.
   SaveTensor* Add(const TensorView& view);
-  // The same without a copy: what it describes stays as long as this, as part of `spec`, whose
-  // layout is canonical.
+  // The same without a copy. `spec` is kept instead. Its layout must be canonical.
   SaveTensor* Add(const std::shared_ptr<const TensorSpec>& spec, uint32_t shard);
   // Null: there is none.
   SaveTensor* Find(std::string_view name, uint32_t shard);
@@ -116,21 +117,22 @@ class SaveTensors {
   // In the order in which they were added.
   std::deque<SaveTensor>& all() { return tensors_; }
   const std::deque<SaveTensor>& all() const { return tensors_; }
-  // By name, then number: the order of their keys in the store. When all are added.
+  // Returns all by name, then number, which is the order of their keys in the store. Call it when
+  // all are added.
   std::vector<SaveTensor*> Sorted();
   bool are_sorted() const { return slots_.empty(); }
-  // Some tensor has one.
+  // True if some tensor has a layout.
   bool have_layouts() const { return !layout_by_hash_.empty(); }
 
-  // Keeps a copy as long as this lives.
+  // Keeps a copy as long as this object lives.
   std::span<const ListAddress> Keep(std::span<const ListAddress> lists);
 
  private:
-  // A tensor is looked at only where its hash is the one that is looked for: of many, none is in
-  // the processor's cache.
+  // A tensor is looked at only if its hash is the one that is looked for, because most of many
+  // tensors are not in the processor's cache.
   struct Slot {
     uint32_t hash = 0;
-    uint32_t number = 0;  // of a tensor, from 1 on; 0: there is none
+    uint32_t number = 0;  // of a tensor, from 1 on. 0: there is none
   };
 
   // Where a tensor is to be added.

@@ -23,9 +23,9 @@ Status ProveCoverage(std::span<const ShardLayout> shards);
 // The same without a message, for layouts that are all different.
 bool AreWhole(std::span<const ShardLayout* const> distinct);
 
-// Returns the indices of the shards that make up a region. Of replicas it takes the first. The
-// region must be valid. kInvalidArgument: another global shape. kCorruption: as for ProveCoverage,
-// within the region.
+// Returns the indices of the shards that make up a region. It takes the first of several
+// replicas. The region must be valid. kInvalidArgument: another global shape. kCorruption: as for
+// ProveCoverage, within the region.
 Result<std::vector<size_t>> FindParts(std::span<const ShardLayout> shards,
                                       const ShardLayout& region);
 

@@ -30,8 +30,8 @@ struct ExchangeItem {
 
 struct ExchangePlan {
   std::vector<ShardLayout> regions;  // all that are wanted, each once
-  // For each rank, for each tensor of its list, whether it gets it by items. Of others it shares no
-  // chunk, and reads them as ever.
+  // For each rank, and for each tensor of its list: true if the rank gets the tensor by items. The
+  // rank shares no chunk of its other tensors, and reads them by itself.
   std::vector<std::vector<bool>> is_exchanged;
   // Items that are read, sent and received before the next ones are.
   std::vector<std::vector<ExchangeItem>> rounds;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a rank tells the others of a tensor that it holds, so that all of them plan alike who saves
-// what; and a list of them as bytes. Plain values; functions are stateless.
+// what, and a list of them as bytes. They are plain values, and the functions are stateless.
 #pragma once
 
 #include <cstddef>

@@ -64,7 +64,8 @@ class Planner {
     for (const Group& group : groups_) {
       if (group.holders.size() > 1) plan_.groups.push_back({group.holders});
     }
-    // What others follow comes first; of that, what nobody can choose.
+    // Groups that others follow come first, and among these the groups for which there is no
+    // choice.
     for (int stage = 0; stage < kNumStages; ++stage) {
       for (const Group& group : groups_) {
         if (group.stage == stage) PlanGroup(group);

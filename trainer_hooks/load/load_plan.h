@@ -26,7 +26,7 @@ struct LoadTarget {
 // Returns what a tensor of the target holds of its global tensor.
 ShardLayout LayoutOf(const StateTensor& tensor);
 
-// A tensor of the checkpoint that fills one place. Of tied targets only the first is named.
+// A tensor of the checkpoint that fills one place. Only the first of tied targets is named.
 struct Fill {
   LoadTarget target;
   const TensorInfo* source;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a save will fit on the disk. It is stateless.
+// Checks whether a save will fit on the disk. It is stateless.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ class BackgroundPusher;
 struct GroupSide {
   // Adds to the metrics of each save what others know of it, before anyone sees them.
   std::function<void(SaveStats*)> annotate;
-  // Whether what has failed may be tried again without the other ranks.
+  // Returns true if what has failed may be tried again without the other ranks.
   std::function<bool()> may_try_again;
   // A save has ended, and is not tried again.
   std::function<void(uint64_t step, const SaveOptions&, const Status&)> ended;

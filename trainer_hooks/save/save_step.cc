@@ -149,7 +149,7 @@ Status AsyncCheckpointerImpl::CheckSpace(const SaveJob& job) const {
                         estimate_.BytesToStore(job.stage.changed_bytes()));
 }
 
-// Whether to try again after this result, having waited.
+// Returns true if the caller should try again after this result. It has waited then.
 bool AsyncCheckpointerImpl::ShouldRetry(const Status& status, int attempt) const {
   if (status.code() != StatusCode::kIOError || attempt > options_.retries) return false;
   if (group_.may_try_again && !group_.may_try_again()) return false;

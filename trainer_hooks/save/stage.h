@@ -16,12 +16,13 @@
 // When the digests of the step before are known from its own stage, LearnParents takes them in
 // place of ReadParents. Then PutInto may wait until the trainer has gone on.
 //
-// Chunks are taken from the last to the first. When the memory is full, the rest, which the save
-// reads first, is left where it lies; then AwaitReleased waits until the save has read it there.
+// Chunks are taken from the last to the first. When the memory is full, the rest is left where it
+// lies. The save reads this rest first, and AwaitReleased waits until it has done so.
 //
 // When AwaitCopied returns, the copy of a device's chunk may still be on its way.
 //
-// Thread rule: Work, the waits and ReleaseAll from any thread; all else by one thread at a time.
+// Thread rule: any thread may call Work, the waits and ReleaseAll. One thread at a time calls the
+// rest.
 #pragma once
 
 #include <atomic>
@@ -43,7 +44,7 @@ class SaveSession;
 
 class Stage {
  public:
-  // `memory` and `devices` must outlive the stage; `devices` may be null when no tensor is on one.
+  // `memory` and `devices` must outlive the stage. `devices` may be null if no tensor is on one.
   // The tensors' data is read until AwaitReleased has returned.
   Stage(StagingMemory* memory, DeviceTensorSource* devices,
         std::shared_ptr<const StageLayout> layout);
@@ -51,42 +52,43 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // As DeviceTensorSource::BeginDigests. Once, before all else. It throws std::bad_alloc.
+  // As DeviceTensorSource::BeginDigests. Call it once, before all else. It throws std::bad_alloc.
   Status BeginDigests(uint64_t seed, DeviceTensorSource::Trainer trainer);
   bool has_begun_digests() const { return has_begun_digests_; }
-  // Puts all tensors, which are read when it commits; that is after AwaitCopied. May be called for
-  // several sessions, one after the other, when everything that changed is copied. The stage must
-  // outlive the session. The first session reads its parents before any chunk is looked at, unless
-  // LearnParents has told them.
+  // Puts all tensors into a session. The session reads them when it commits, which must be after
+  // AwaitCopied. It may be called for several sessions, one after the other, if everything that
+  // changed is copied. The stage must outlive the session. The first session must read its parents
+  // before any chunk is looked at, unless LearnParents was called.
   Status PutInto(SaveSession* session);
-  // The digests of all chunks one step before, by number: a stage of this layout, saved as that
-  // step, gave them. `digests` must outlive AwaitCopied.
+  // Takes the digests of all chunks one step before, by number. They are from the stage that was
+  // saved as that step, which had this layout. `digests` must live until AwaitCopied has returned.
   void LearnParents(const std::vector<Digest>* digests) { known_parents_ = digests; }
 
-  // Digests and copies chunks until none is left to begin with. What has no memory for that fails
-  // the save; nothing is thrown.
+  // Digests and copies chunks until none is left to begin with. If there is no memory for that, the
+  // save fails. It throws nothing.
   void Work();
-  // The same for chunks on devices; then they are on their way.
+  // The same for chunks on devices. When it returns, their copies are on their way.
   Status CopyFromDevices();
   // Returns when Work has come to the end, and after CopyFromDevices or ReleaseAll. kUnavailable:
   // Work had no memory.
   Status AwaitCopied();
-  // Returns when what is on its way has arrived, or will never.
+  // Returns when the copies that are on their way have arrived, or when it is known that they never
+  // will.
   Status AwaitArrived();
-  // Returns when nothing of the trainer's memory will be read any more.
+  // Returns when no byte of the trainer's memory will be read any more.
   void AwaitReleased();
-  // Ends AwaitReleased, whatever is left, and what Work does with chunks: the save has failed or is
-  // over. Devices must copy nothing any more.
+  // Call it when the save has failed or is over. It ends AwaitReleased, whatever is left, and what
+  // Work does with chunks. Devices must copy nothing any more.
   void ReleaseAll();
 
-  // After AwaitCopied.
+  // Call these after AwaitCopied.
   uint64_t changed_bytes() const { return changed_bytes_; }
   uint64_t staged_bytes() const { return staged_bytes_; }
   // The staged bytes for whose way from devices the trainer waited.
   uint64_t waited_bytes() const { return waited_bytes_; }
   bool is_all_staged() const { return changed_bytes_ == staged_bytes_; }
   const std::shared_ptr<const StageLayout>& layout() const { return layout_; }
-  // The digests of all chunks, by number. When the save is over, once.
+  // Returns the digests of all chunks, by number. Call it once, when the save is over.
   std::vector<Digest> TakeDigests() { return std::move(digests_); }
 
  private:
@@ -117,9 +119,10 @@ class Stage {
   uint64_t digest_seed_ = 0;
   std::vector<Digest> digests_;  // of each chunk, by number
   std::vector<Chunk> chunks_;    // the same
-  // What each chunk was one step before, by number. Null: `parents_` says it.
+  // The digest of each chunk one step before, by number. Null: `parents_` has the digests.
   const std::vector<Digest>* known_parents_ = nullptr;
-  // By memory, for each of its names: its digests one step before, empty when it was not there.
+  // The digests one step before, for each memory and each of its names. Empty: the name was not
+  // there.
   std::vector<std::vector<std::vector<Digest>>> parents_;
 
   bool has_begun_digests_ = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a trainer keeps its tensors as they are while a save stages them: digests of some chunks
-// at the begin of the save, compared with those at its AwaitStaged.
+// Checks that a trainer keeps its tensors as they are while a save stages them. Digests of some
+// chunks are made at the begin of the save and at its AwaitStaged, and compared.
 // Thread rule: the trainer's thread, which alone may change the tensors.
 #pragma once
 

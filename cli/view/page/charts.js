@@ -7,7 +7,7 @@ import { bytes, number, printable, shortened } from "./format.js";
 const WIDTH = 760;
 // About as wide as a letter of a label.
 const LETTER = 8;
-// Of plots of which two stand side by side.
+// The width of a plot, if two plots stand side by side.
 const NARROW = 500;
 // The looks of lines differ in color, in dashes and in marks.
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 4 1 4"];
