@@ -66,6 +66,8 @@ class [[nodiscard]] Result {
   lhs = *std::move(result)
 
 // Returns the error of `expr`, a Result, from the enclosing function, or assigns its value to
-// `lhs`: VARVE_ASSIGN_OR_RETURN(auto reader, store->OpenCheckpoint("main", 10));
+// `lhs`:
+//
+//   VARVE_ASSIGN_OR_RETURN(auto reader, store->OpenCheckpoint("main", 10));
 #define VARVE_ASSIGN_OR_RETURN(lhs, expr) \
   VARVE_ASSIGN_OR_RETURN_IMPL_(VARVE_CONCAT_(varve_result_, __COUNTER__), lhs, expr)

@@ -32,7 +32,9 @@
 
 namespace varve {
 
-// A tensor in the trainer's memory, e.g. {{.name = "wte", .shape = {V, C}}, wte}.
+// A tensor in the trainer's memory:
+//
+//   state.tensors.push_back({{.name = "wte", .shape = {V, C}}, wte});
 //
 // A tensor with `derived_from` is the rounded copy of its master. Where a checkpoint has only the
 // weight or only the master, a load makes the other from it. A save ignores `alias_of`, and finds
