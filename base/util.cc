@@ -20,6 +20,10 @@ std::string StepName(std::string_view run, uint64_t step) {
   return "step " + std::to_string(step) + " of run " + std::string(run);
 }
 
+void AddStepName(std::string_view run, uint64_t step, std::string* list) {
+  *list += (list->empty() ? "" : ", ") + StepName(run, step);
+}
+
 std::string ShapeName(std::span<const int64_t> shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) {

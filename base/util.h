@@ -23,6 +23,8 @@ inline std::string_view AsString(std::span<const std::byte> s) {
 
 // Returns "step 10 of run main", the way messages name a checkpoint.
 std::string StepName(std::string_view run, uint64_t step);
+// Adds the step to a list of steps, which has a comma between each two.
+void AddStepName(std::string_view run, uint64_t step, std::string* list);
 // Returns a shape as "[2, 3]".
 std::string ShapeName(std::span<const int64_t> shape);
 

@@ -336,13 +336,12 @@ Result<std::vector<NamedAttempt>> GroupStore::ResolveForDrop(
   for (const CheckpointId& id : ids) {
     const Result<NamedAttempt> step = AttemptOf(state, id);
     if (!step.ok()) {
-      missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
+      AddStepName(id.run, id.step, &missing);
       continue;
     }
     if (!seen.emplace(id.run, id.step).second) continue;
     steps.push_back(*step);
-    if (bases.contains(step->attempt))
-      pinned += (pinned.empty() ? "" : ", ") + StepName(id.run, id.step);
+    if (bases.contains(step->attempt)) AddStepName(id.run, id.step, &pinned);
   }
   if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
   if (!pinned.empty()) {

@@ -61,7 +61,7 @@ Result<std::vector<StepKey>> StoreImpl::FindSteps(std::span<const CheckpointId> 
     if (record.has_value()) {
       steps.push_back({run->id, id.step});
     } else {
-      missing += (missing.empty() ? "" : ", ") + StepName(id.run, id.step);
+      AddStepName(id.run, id.step, &missing);
     }
   }
   if (!missing.empty()) return Status::NotFound("no " + missing + "; nothing was dropped");
@@ -78,7 +78,7 @@ Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointI
   std::string pinned;
   for (const StepKey& key : pins_.BeginDrop(steps)) {
     VARVE_ASSIGN_OR_RETURN(const std::string run, RunName(key.run));
-    pinned += (pinned.empty() ? "" : ", ") + StepName(run, key.step);
+    AddStepName(run, key.step, &pinned);
   }
   if (!pinned.empty()) {
     return Status::FailedPrecondition(pinned + ": base of a save in progress; nothing was dropped");
