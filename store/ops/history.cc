@@ -377,7 +377,7 @@ class Differ {
     });
     return shards;
   }
-  // The shards of the first name; none of an empty list.
+  // Returns the shards of the first name. Returns none for an empty list.
   static Shards FirstTensor(Shards shards) {
     const auto end = std::find_if(shards.begin(), shards.end(), [&](const StoredShard& shard) {
       return shard.name != shards[0].name;

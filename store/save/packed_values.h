@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Many short values, one behind the other in large blocks. Each takes its bytes and four more.
-// Thread rule: one thread at a time.
+// Holds many short values, one behind the other, in large blocks. Each takes its bytes and four
+// more. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>

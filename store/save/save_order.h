@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which tensors of a save are rounded copies of which others, and in which order a save reads them.
-// This is the one place that decides it. Stateless.
+// Decides which tensors of a save are rounded copies of which others, and in which order a save
+// reads them. No other place decides it. The functions are stateless.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace varve::internal {
 
-// What of a tensor decides whether it can be a copy or a master.
+// The facts about a tensor that decide whether it can be a copy or a master.
 struct CopyTraits {
   DType dtype = DType::kF32;
   bool is_dense = true;
@@ -28,9 +28,9 @@ inline bool MayBeRoundedCopy(const CopyTraits& copy, const CopyTraits& master) {
          copy.num_chunks == master.num_chunks;
 }
 
-// Gives all tensors in their order, but each copy right behind its master. A master is placed
-// first, and its bytes are needed no longer than that. `Tensor::master()` is null for a tensor that
-// is no copy. A master is no copy.
+// Returns all tensors in their order, but each copy directly after its master. A master is placed
+// first, and its bytes are not needed after its copies. `Tensor::master()` is null for a tensor
+// that is no copy. A master is no copy.
 template <typename Tensor, typename Tensors>
 std::vector<Tensor*> MastersBeforeCopies(Tensors* tensors) {
   using Pair = std::pair<const Tensor*, Tensor*>;  // of a master and its copy

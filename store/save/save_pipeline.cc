@@ -325,8 +325,8 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
   return Status::Ok();
 }
 
-// Both tensors are dense and cut at the same elements; only the last chunk may have more of them in
-// the source.
+// Both tensors are dense and cut at the same elements. Only the last chunk of the master may have
+// more elements.
 Result<bool> SavePipeline::EqualsRoundedSource(const Piece& piece, Worker* worker) const {
   const SaveTensor& t = *piece.tensor;
   const SaveTensor& from = *t.master();
@@ -409,7 +409,7 @@ void SavePipeline::Place(Piece* piece) {
   if (piece->is_whole) return;
   ChunkRef& ref = piece->ref();
   if (piece->is_rounded_copy) {
-    // The source chunk was placed before; Write fills in where. A source that went through as a
+    // The source chunk was placed before. Write fills in where. A source that went through as a
     // whole has no references.
     const SaveTensor::Flight* const source = piece->tensor->master()->flight.get();
     if (source != nullptr && source->refs[piece->chunk].kind == ChunkKind::kStored) {
@@ -454,8 +454,8 @@ bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
                      raw.size()) == 0;
 }
 
-// Offers the same chunk of the last step as a base; where its chain has grown as long as it may,
-// the keyframe at the chain's end, so that chains turn into stars.
+// Offers the same chunk of the last step as a base. If its chain has grown as long as it may,
+// offers the keyframe at the chain's end, so that chains turn into stars.
 void SavePipeline::Encode(Piece* piece, Worker* worker) {
   if (!piece->is_new) return;
   const StoreOptions& options = store_->options();
@@ -593,8 +593,8 @@ void SavePipeline::LetGo(SaveTensor* tensor) {
   if (flights_.size() < kKeptFlights) flights_.push_back(std::move(flight));
 }
 
-// Cuts a tensor's references into lists. A list that is the parent's to the last entry is named
-// again; others are written under this save.
+// Cuts a tensor's references into lists. If a list equals the parent's in every entry, the
+// parent's list is named. Other lists are written under this save.
 void SavePipeline::MakeLists(SaveTensor* tensor) {
   const auto& refs = tensor->flight->refs;
   const auto& old = tensor->flight->parent_refs;

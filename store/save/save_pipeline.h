@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From tensors in memory to lists of chunks and files of new chunks: digest, share, encode, write,
-// on all cores, with a bounded number of chunks in flight. Small chunks go through the stages
-// together. What is left of a tensor when its last chunk has come through are its lists. Nothing
-// here is visible to anybody; the commit is save_session.cc's. Thread rule: one thread a
-// pipeline.
+// Makes lists of chunks, and files of new chunks, from tensors in memory. It digests, shares,
+// encodes and writes on all cores, with a bounded number of chunks in flight. Small chunks go
+// through the stages together. When the last chunk of a tensor has come through, only the tensor's
+// lists are left. Nobody sees any of this before the commit (save_session.cc). Thread rule: one
+// thread for each pipeline.
 #pragma once
 
 #include <chrono>
@@ -44,15 +44,15 @@ class SavePipeline {
   SavePipeline(StoreImpl* store, uint64_t save_id, const SaveOptions& options);
   ~SavePipeline();
 
-  // Fills `content` and `lists` of every tensor, which `keep` keeps. A derived tensor must come
-  // after its source.
+  // Fills `content` and `lists` of every tensor. `keep` keeps the lists. A derived tensor must come
+  // after its master.
   Status Run(std::span<SaveTensor* const> tensors, SaveTensors* keep);
 
   const SaveTotals& totals() const { return totals_; }
   // The deltas and the planes of all new frames.
   const SaveBlock& frames() const { return frames_; }
   ChunkFiles* files() { return &files_; }
-  // What could not be read of the last step.
+  // Returns what could not be read of the last step.
   const std::vector<std::string>& warnings() const { return warnings_; }
   // Every new frame, by ordinal.
   struct NewChunk {
@@ -106,7 +106,7 @@ class SavePipeline {
   bool SharesIndexed(Piece* piece, Worker* worker);
   bool SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw, Worker* worker);
   bool PinForSave(uint64_t save_id);
-  // The frame at an address, its save pinned until the end of the save.
+  // Finds the frame at an address, and pins the frame's save until the end of this save.
   Result<FrameInfo> PinFrame(ChunkAddress address, rocksdb::PinnableSlice* frame);
   static bool EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
                            std::span<const std::byte> raw);

@@ -40,8 +40,8 @@ class ReferenceCounts;
 class SavePipeline;
 class StoreImpl;
 
-// What a save has stored: where the lists of its tensors are. A later save of the same tensors that
-// is compared with just this step has them for parents. A value.
+// Says where the lists of a save's tensors are. They are the parents of a later save of the same
+// tensors that is compared with this very step. It is a plain value.
 struct SavedLists {
   StepKey step;
   uint64_t save_id = 0;
@@ -56,15 +56,15 @@ class SaveSession : public CheckpointWriter {
     return store->BeginSession(step, options);
   }
 
-  // For stores. Start comes before all else, once, and pins the parent.
+  // Stores call these. Start is called once, before all else, and pins the parent.
   SaveSession(StoreImpl* store, CheckpointId id, const SaveOptions& options);
   ~SaveSession() override;
   Status Start();
 
   Status Put(const TensorView& view) override;
-  // As Put, of a tensor whose bytes `source` reads. The session shares `spec` and copies nothing of
-  // it, so it must not change. Its layout must be canonical. Chunks are cut as the store cuts them
-  // (ElementsPerChunk of the dtype).
+  // Does what Put does, with a tensor whose bytes `source` reads. The session shares `spec` and
+  // copies nothing of it, so it must not change. Its layout must be canonical. Chunks are cut as
+  // the store cuts them (ElementsPerChunk of the dtype).
   Status PutSource(const std::shared_ptr<const TensorSpec>& spec, uint32_t shard,
                    std::unique_ptr<ChunkSource> source);
   Status PutBytes(std::string_view name, std::span<const std::byte> value) override;
@@ -77,13 +77,13 @@ class SaveSession : public CheckpointWriter {
   // each source what was there (ChunkSource::LearnParent). Call it once, when all tensors are put.
   // Without it Commit looks them up, and tells nobody.
   void ReadParents();
-  // True when the save is compared with this very step, and nobody has replaced it.
+  // True if the save is compared with this very step, and nobody has replaced it.
   bool IsComparedWith(const SavedLists& saved) const {
     return parent_ == saved.step && parent_save_id_ == saved.save_id;
   }
-  // In place of ReadParents, when all tensors are put: the parents are those of `saved`, whose
-  // tensors were the same in the same order. Nothing is looked up, and no source is told.
-  // Precondition: IsComparedWith(*saved).
+  // Call it in place of ReadParents, when all tensors are put. The parents are the lists of
+  // `saved`, whose tensors were the same in the same order. Nothing is looked up, and no source is
+  // told. Precondition: IsComparedWith(*saved).
   void UseParents(std::shared_ptr<const SavedLists> saved);
   uint64_t digest_seed() const;
   // The checkpoint has more shards elsewhere, so those here need not make whole tensors.
@@ -91,7 +91,7 @@ class SaveSession : public CheckpointWriter {
   // Commit calls it once, on its own thread, when all is stored and before anything of it can be
   // seen. It may wait. An error fails the save.
   void SetCondition(std::function<Status()> may_commit) { may_commit_ = std::move(may_commit); }
-  // Replaces the compression that the save was started with. Before Commit.
+  // Replaces the compression that the save was started with. Call it before Commit.
   void SetCompression(Compression compression) { options_.compression = compression; }
   // Replaces the time of the commit.
   virtual void SetCreated(std::chrono::system_clock::time_point created) { created_ = created; }
@@ -99,8 +99,8 @@ class SaveSession : public CheckpointWriter {
   Result<SaveReport> Commit() override;
   void Abandon() override { Close(); }
 
-  // What Commit has stored: the root digest, and the tensors with their content digests, by name,
-  // then shard.
+  // Return what Commit has stored: the root digest, and the tensors with their content digests, by
+  // name, then shard.
   const Digest& root() const { return root_; }
   const std::vector<SaveTensor*>& saved() const { return sorted_; }
   // For UseParents of a later save. It throws std::bad_alloc.

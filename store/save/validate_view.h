@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What may be put into a save. Stateless.
+// Checks what may be put into a save. It is stateless.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace varve::internal {
 
-// kInvalidArgument names the tensor and which rule it breaks. `has_data`: its bytes lie at
-// view.data.
+// kInvalidArgument names the tensor and the rule that it breaks. `has_data` is true if the bytes
+// lie at view.data.
 Status ValidateView(const TensorView& view, bool has_data);
 
 // kInvalidArgument: a bad name, or a value above 64 MiB.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One outcome on all ranks: each does its local part and then hears of the others'. The functions
-// are collective; a rank alone agrees with itself.
+// Gives all ranks one outcome. Each rank does its local part, and then hears how it went on the
+// others. The functions are collective. If there is only one rank, it agrees with itself.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@
 
 namespace varve::internal {
 
-// Ok when all ranks are. Else, on all of them, the error of the lowest rank that has one, named,
-// and behind it those of other ranks that say something else.
+// Returns ok if all ranks are ok. Otherwise all ranks return the error of the lowest rank that has
+// one. It names that rank, and then the errors of other ranks that say something else.
 Status Agree(RankGroup* ranks, const Status& mine);
 
-// What rank 0 finds, or its error. The others' `find` is not called.
+// Returns what rank 0 finds, or its error. `find` of the other ranks is not called.
 Result<std::string> FromRankZero(RankGroup* ranks,
                                  const std::function<Result<std::string>()>& find);
 
-// The same of a step.
+// The same for a step.
 Result<CheckpointId> StepFromRankZero(RankGroup* ranks,
                                       const std::function<Result<CheckpointId>()>& find);
 
-// kFailedPrecondition names two ranks and what they have when `mine` is not the same on all of
-// them.
+// kFailedPrecondition: `mine` is not the same on all ranks. The message names two ranks and what
+// they have.
 Status AgreeOnNumber(RankGroup* ranks, std::string_view what, uint64_t mine);
 
-// True on all ranks when it is on one.
+// Returns true on all ranks if `mine` is true on one of them.
 Result<bool> IsTrueOnAny(RankGroup* ranks, bool mine);
 
 }  // namespace varve::internal

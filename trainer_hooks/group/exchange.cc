@@ -156,8 +156,9 @@ void Exchange::FindWanted() {
   }
 }
 
-// Nothing when it is better read as ever: what has a fault, which is then said; what comes from a
-// shard with its padding; elements that share bytes; padding on a device.
+// Returns nullopt if the rank should read this by itself. That is so if the request has a fault,
+// which the read then reports, if it takes a shard with its padding, if elements share bytes, or if
+// there is padding on a device.
 std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
   std::vector<ShardLayout> layouts;
   auto it = std::ranges::lower_bound(shards_, request.name(), {}, &TensorInfo::name);
@@ -210,7 +211,7 @@ Status Exchange::ReadAlone() {
   return alone.empty() ? Status::Ok() : reader_.ReadMany(alone);
 }
 
-// On another thread; behind the last round there is nothing.
+// Reads on another thread. After the last round there is nothing to read.
 Exchange::ReadAhead Exchange::BeginRead(const std::vector<Round>& rounds, size_t i) const {
   if (i == rounds.size()) return {};
   const auto read = [this, &round = rounds[i]]() -> Result<Items> {

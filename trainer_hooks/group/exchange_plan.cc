@@ -16,7 +16,7 @@ namespace varve::internal {
 
 namespace {
 
-// Chunks that are read at once; more only make the copies larger.
+// Chunks that are read at once. More of them would only make the copies larger.
 constexpr int64_t kMaxChunks = 8;
 
 // One of the regions that are wanted of a tensor, and who wants it.

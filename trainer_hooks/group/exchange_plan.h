@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which rank reads what when the ranks of a job load together: each chunk that several ranks want
-// is read by one of them, which sends each what it wants of it. A pure function of what is stored
-// and wanted.
+// Plans which rank reads what when the ranks of a job load together. A chunk that several ranks
+// want is read by one of them, which sends each of the others its part. The plan is a pure function
+// of what is stored and what is wanted.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace varve::internal {
 
-// A few neighbouring chunks of a stored shard, read at once.
+// A few neighbouring chunks of a stored shard, which are read at once.
 struct ExchangeItem {
   struct Consumer {
     uint32_t rank = 0;
@@ -33,21 +33,21 @@ struct ExchangePlan {
   // For each rank, and for each tensor of its list: true if the rank gets the tensor by items. The
   // rank shares no chunk of its other tensors, and reads them by itself.
   std::vector<std::vector<bool>> is_exchanged;
-  // Items that are read, sent and received before the next ones are.
+  // Each round has the items that are read, sent and received before those of the next round.
   std::vector<std::vector<ExchangeItem>> rounds;
 };
 
-// kInvalidArgument names the first tensor that is wanted otherwise than it is stored: not there, of
-// another dtype or global shape, or with elements that share bytes. `shards`: as ListShards gives
-// them.
+// kInvalidArgument names the first tensor that cannot be read as it is wanted: it is not there, has
+// another dtype or global shape, or has elements that share bytes. `shards` is what ListShards
+// returns.
 Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTensor> wanted);
 
-// `wanted[r]`: what rank r wants, as CheckWanted allows it. No rank holds much more than `budget`
-// bytes of a round at once.
+// `wanted[r]` is what rank r wants. CheckWanted must allow it. No rank holds much more than
+// `budget` bytes of a round at once.
 ExchangePlan PlanExchange(std::span<const TensorInfo> shards,
                           std::span<const std::vector<HeldTensor>> wanted, uint64_t budget);
 
-// What a stored shard holds.
+// Returns which part of the global tensor a stored shard holds.
 ShardLayout LayoutOfShard(const TensorInfo& shard);
 
 }  // namespace varve::internal

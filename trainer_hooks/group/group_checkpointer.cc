@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One decision for all ranks: each call does its local part and then agrees on the outcome. What
-// runs in the background speaks through the log of the group alone.
+// All ranks decide alike: each call does its local part and then agrees on the outcome. What runs
+// in the background communicates only through the log of the group.
 #include "varve/group_checkpointer.h"
 
 #include <chrono>
@@ -229,7 +229,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   bool is_closed_ = false;
 };
 
-// Rank 0 starts the job anew; the epoch is the same on all ranks, and so is the group.
+// Rank 0 starts the job anew. All ranks get the same epoch, and check that the group is the same.
 Result<uint64_t> StartTogether(const std::filesystem::path& root, RankGroup* ranks) {
   struct Started {
     uint64_t epoch = 0;

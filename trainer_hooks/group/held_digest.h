@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The digest of what a shard holds of its global tensor, without its padding. Stateless.
+// Digests the part of the global tensor that a shard holds, without the shard's padding. It is
+// stateless.
 #pragma once
 
 #include <optional>
@@ -10,8 +11,8 @@
 
 namespace varve::internal {
 
-// Equal for replicas that differ in their padding at most. nullopt: not known, as the tensor is on
-// a device, has elements of parts of bytes, or there is no memory.
+// The digests of two replicas are equal if only their padding differs. Returns nullopt if the
+// tensor is on a device, if its elements are smaller than a byte, or if there is no memory.
 std::optional<Digest> DigestWithoutPadding(const StateTensor& tensor);
 
 }  // namespace varve::internal

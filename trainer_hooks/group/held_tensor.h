@@ -18,25 +18,26 @@
 
 namespace varve::internal {
 
-// `layout` is set, and canonical. `alias_of` is the first name of this memory in the rank's list;
-// empty: its own.
+// `layout` is set, and canonical. `alias_of` is the first name of this memory in the rank's list.
+// Empty: this is the first.
 struct HeldTensor : TensorSpec {
   bool can_cut = false;  // a flat range of it lies in the trainer's memory in one piece
   ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;
-  // The elements of the local tensor that the rank's store has already, of an earlier step.
+  // The elements of the local tensor that the rank's store already has, from an earlier step.
   std::optional<Range> had{};
   bool operator==(const HeldTensor&) const = default;
 
   uint64_t Bytes() const;
 };
 
-// In the order of the state. Precondition: the state is valid.
+// Returns the tensors in the order of the state. Precondition: the state is valid.
 std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules);
 
 std::string EncodeHeld(std::span<const HeldTensor> tensors);
-// The digest, with seed 0, of what EncodeHeld gives of ListHeld. Nothing is copied for it.
+// Returns the digest, with seed 0, of what EncodeHeld returns for ListHeld. Nothing is copied for
+// it.
 Digest DigestHeld(const TrainingState& state, std::span<const ReplicaRule> rules);
-// kCorruption: not what EncodeHeld gives.
+// kCorruption: EncodeHeld did not write these bytes.
 Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes);
 
 }  // namespace varve::internal

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A load into all ranks of a job, which ends alike on all of them.
+// Loads into all ranks of a job. The load ends alike on all of them.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,9 @@ namespace varve::internal {
 // Loads into this rank's `into` as LoadThrough does.
 using LoadOne = std::function<Result<LoadReport>(const LoadOptions&, RegionReader*)>;
 
-// Collective. What one rank has is unexpected on none; with LoadOptions::exchange on one rank, all
-// read each chunk once (exchange.h). An error of one rank is that of all, named.
+// It is collective. A tensor that one rank has is unexpected on no rank. If one rank sets
+// LoadOptions::exchange, each chunk is read once for all ranks (exchange.h). If one rank has an
+// error, all ranks return it, with the rank's name.
 Result<LoadReport> LoadTogether(RankGroup* ranks, const LoadOptions& options,
                                 const TrainingState& into, const LoadOne& load);
 

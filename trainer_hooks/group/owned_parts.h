@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this rank has saved of the tensors that it holds: as it planned last, and before that, as
-// its member store has it from an earlier job. It is a hint for the plan, so that a tensor stays
-// with the rank whose store has its chunks. Thread rule: one thread at a time.
+// Knows which parts this rank has saved of the tensors that it holds. It knows this from the last
+// plan, and before the first plan from the rank's member store, which an earlier job has written.
+// It is a hint for the plan, so that a tensor stays with the rank whose store has its chunks.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <functional>
@@ -19,8 +20,8 @@ namespace varve::internal {
 
 class OwnedParts {
  public:
-  // Lists what the member store of this rank has of the newest step. Asked once, by the first
-  // Recall.
+  // Lists the shards of the newest step in the member store of this rank. It is called once, by the
+  // first Recall.
   using ListStored = std::function<Result<std::vector<TensorInfo>>()>;
 
   // `stored` may be null.
@@ -28,7 +29,7 @@ class OwnedParts {
 
   // Sets HeldTensor::had.
   void Recall(std::vector<HeldTensor>* held);
-  // `writes`: what the rank saves from now on of each of these tensors.
+  // `writes` has the part of each of these tensors that the rank saves from now on.
   void Learn(std::span<const HeldTensor> held, std::span<const std::optional<Range>> writes);
 
  private:
@@ -37,8 +38,8 @@ class OwnedParts {
 
   ListStored stored_;  // null once it was asked
   std::multimap<std::string, TensorInfo> of_earlier_job_;
-  // By name, dtype and layout. Also of tensors that were not in the last list, as a trainer may
-  // save some of them seldom.
+  // The parts by name, dtype and layout. It keeps tensors that were not in the last list, because a
+  // trainer may save some tensors seldom.
   std::map<std::string, std::optional<Range>> planned_;
 };
 

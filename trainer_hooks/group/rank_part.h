@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of a rank's training state that rank saves. Functions are stateless.
+// Makes the part of a rank's training state that this rank saves. The function is stateless.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace varve::internal {
 
-// The state with those parts of its tensors that the plan gives to the rank (ReplicaPlan::writes),
-// all of them with layouts; tensors that are kept per rank have none, and are named
-// "rank_00003/NAME". `held` is ListHeld of the state. kInvalidArgument: a name that cannot be that
-// of a rank's tensor, or is one.
+// Returns the state with those parts of its tensors that the plan gives to the rank
+// (ReplicaPlan::writes). All of them have layouts, except tensors that are kept per rank. These are
+// named "rank_00003/NAME". `held` is ListHeld of the state. kInvalidArgument: a name has the form
+// of such a name, or cannot be made into one, or a rank has several shards of a tensor that is kept
+// per rank.
 Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTensor> held,
                              std::span<const std::optional<Range>> writes, uint32_t rank);
 

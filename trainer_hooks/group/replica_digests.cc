@@ -15,8 +15,9 @@ namespace {
 
 // Any seed, the same on all ranks: these digests are compared and forgotten.
 constexpr uint64_t kReplicasSeed = 0x7661727665;
-// Elements digested at a time, whatever their type; of whole bytes even where elements are not.
-// Few, as each thread has memory for so many that have strides: 256 KiB of the largest.
+// Elements that are digested at a time, whatever their type. They fill whole bytes, even if one
+// element does not. They are few, because each thread has memory for so many elements with strides:
+// 256 KiB of the largest.
 constexpr uint64_t kChunkElements = uint64_t{32} << 10;
 
 uint64_t ElementsOf(const StateTensor& tensor) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Digests of whole tensors where they lie, taken on a few threads while a trainer goes on. Replicas
-// have equal digests whatever their strides.
+// Digests whole tensors where they lie, on a few threads, while the trainer goes on. Equal replicas
+// have equal digests, whatever their strides.
 //
-// Thread rule: Finish once, by the thread that made it.
+// Thread rule: the thread that made it calls Finish, once.
 #pragma once
 
 #include <atomic>
@@ -20,20 +20,21 @@
 
 namespace varve::internal {
 
-// The chunks of tensors on devices: what DigestNow will be asked for.
+// Returns the chunks of tensors on devices that DigestNow will be asked for.
 std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor* const> tensors);
 
 class ReplicaDigests {
  public:
-  // Begins. The tensors' data is read until Finish has returned, or this is destroyed. `devices`,
-  // which is prepared for their chunks, may be null when no tensor is on one.
+  // Starts to digest. The tensors' data is read until Finish has returned, or until this object is
+  // destroyed. `devices` must be prepared for their chunks. It may be null if no tensor is on a
+  // device.
   ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSource* devices, int num_threads);
   ~ReplicaDigests();
   ReplicaDigests(const ReplicaDigests&) = delete;
   ReplicaDigests& operator=(const ReplicaDigests&) = delete;
 
-  // Helps, and returns the digests in the order of the tensors. kUnavailable: a thread was out of
-  // memory, or a device has failed.
+  // Helps with the work, and returns the digests in the order of the tensors. kUnavailable: a
+  // thread was out of memory, or a device has failed.
   Result<std::vector<Digest>> Finish();
 
   const std::vector<StateTensor>& tensors() const { return tensors_; }
@@ -46,7 +47,7 @@ class ReplicaDigests {
 
   const std::vector<StateTensor> tensors_;
   std::vector<std::vector<Digest>> digests_;           // of each tensor's chunks
-  std::vector<std::pair<uint32_t, uint32_t>> chunks_;  // tensor, chunk; on the host
+  std::vector<std::pair<uint32_t, uint32_t>> chunks_;  // tensor and chunk, on the host
   std::vector<std::pair<uint32_t, uint32_t>> device_chunks_;
   Status device_status_;
   std::atomic<size_t> next_{0};  // of chunks_

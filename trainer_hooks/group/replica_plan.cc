@@ -30,8 +30,8 @@ struct Group {
   int stage = 0;
 };
 
-// The elements of `weight` that a part of its master has, when these are the neighbours of one
-// another and hold nothing else; in the order of the weight's local tensor.
+// Returns the elements of `weight` that a part of its master has, as one range in the order of the
+// weight's local tensor. Returns nullopt if they are not one range.
 std::optional<Range> FindPart(const ShardLayout& weight, const ShardLayout& master) {
   if (weight == master) return Range{0, weight.NumLocal()};
   if (weight.global_shape != master.global_shape) return std::nullopt;

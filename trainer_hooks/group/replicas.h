@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The replicas that the ranks of a job hold: who of them saves what, and whether they are equal.
-// The trainer's thread alone calls this, and what is collective on all ranks.
+// Knows the replicas that the ranks of a job hold: which rank saves what, and whether replicas are
+// equal. Thread rule: only the trainer's thread calls it. All ranks make the collective calls.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace varve::internal {
 
 class ReplicaKeeper {
  public:
-  // `ranks` and `devices`, which may be null, must outlive it. `stored` may be null, too.
+  // `ranks` and `devices` must outlive it. `devices` and `stored` may be null.
   ReplicaKeeper(RankGroup* ranks, std::vector<ReplicaRule> rules, DeviceTensorSource* devices,
                 int num_threads, OwnedParts::ListStored stored = nullptr)
       : ranks_(ranks),
@@ -27,30 +27,34 @@ class ReplicaKeeper {
         num_threads_(num_threads),
         owned_(std::move(stored)) {}
 
-  // Collective: what this rank saves of a valid state. Ranks tell each other what they hold only
-  // when that has changed for one of them. An error of one rank is that of all.
+  // Returns what this rank saves of a valid state. It is collective. Ranks tell each other what
+  // they hold only if that has changed for one of them. If one rank has an error, all ranks return
+  // it.
   Result<TrainingState> Plan(const TrainingState& state);
 
   // True if any rank had replicas in the last Plan.
   bool has_replicas() const { return !plan_.groups.empty(); }
 
-  // Takes what devices need to digest what has replicas of the state of the last Plan.
-  // kUnavailable: there is not so much. kInvalidArgument names a tensor that is not on its device.
+  // Takes the memory that devices need to digest the replicas of the state of the last Plan.
+  // kUnavailable: there is not that much memory. kInvalidArgument names a tensor that is not on its
+  // device.
   Status Prepare(const TrainingState& state);
-  // Begins to digest it. It was prepared, and is read until Compare or End.
+  // Starts to digest the replicas of `state`, for which Prepare was called. They are read until
+  // Compare or End.
   void Begin(const TrainingState& state);
-  // Collective, and the outcome is the same on all ranks. kInvalidArgument lists the tensors whose
-  // replicas differ, and the ranks, and says whether it is in padding alone; where differences are
-  // allowed, they become warnings. kUnavailable: a rank has no memory left to digest its own.
+  // Compares the replicas. It is collective, and the outcome is the same on all ranks.
+  // kInvalidArgument lists the tensors whose replicas differ, and their ranks, and says whether
+  // only the padding differs. Differences that are allowed become warnings. kUnavailable: a rank
+  // has no memory left to digest its replicas.
   Status Compare(std::vector<std::string>* warnings);
   void End() { digests_.reset(); }
 
  private:
   Status Update(const TrainingState& state);
-  // Those of this rank, in the order of plan_.groups.
+  // Returns the tensors of this rank that have replicas, in the order of plan_.groups.
   std::vector<const StateTensor*> Replicated(const TrainingState& state) const;
 
-  // Replicas of which some differ from that of the lowest rank.
+  // Replicas, some of which differ from that of the lowest rank.
   struct Difference {
     const ReplicaGroup* group = nullptr;
     std::vector<uint32_t> others;

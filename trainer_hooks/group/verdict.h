@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks have found out about a save on the trainer's threads, for the thread that commits
-// it. Thread rule: any thread.
+// Tells the thread that commits a save what the ranks have found out about it on the trainer's
+// threads. Thread rule: any thread.
 #pragma once
 
 #include <condition_variable>
@@ -25,13 +25,13 @@ struct GroupNotes {
 
 class Verdict {
  public:
-  // A save begins.
+  // Call it when a save starts. Await then waits for its verdict.
   void Expect() {
     const std::lock_guard lock(mutex_);
     status_.reset();
     notes_ = {};
   }
-  // The first one counts.
+  // Gives the verdict. Only the first one counts.
   void Give(const Status& status, GroupNotes notes = {}) {
     const std::lock_guard lock(mutex_);
     if (status_.has_value()) return;

@@ -29,16 +29,16 @@
 
 namespace varve::internal {
 
-// A step that is saved, for the save after it: what it stored of which chunks, and where. It does
-// not change, so any thread may use it.
+// What the next save needs to know of a step that is saved: which chunks it has, and where they are
+// stored. It does not change, so any thread may use it.
 struct SavedStep {
   std::shared_ptr<const StageLayout> layout;
   std::vector<Digest> digests;  // of the layout's chunks, by number
   std::shared_ptr<const SavedLists> lists;
 };
 
-// A save on its way. Made by the trainer's thread, shared with those that save until all are done
-// with it.
+// A save in progress. The trainer's thread makes it, and shares it with the threads that save,
+// until all are done with it.
 struct SaveJob {
   SaveJob(SaveMemory* memory, uint64_t job_number, uint64_t step_number,
           std::shared_ptr<const SaveState> from, const BeginOptions& options);
@@ -51,23 +51,24 @@ struct SaveJob {
   const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
   Stage stage;
   std::atomic<bool> is_awaited = false;  // the trainer waits in AwaitStaged, or has left it
-  // Waits until the trainer has been in AwaitStaged: before that nobody knows whether it keeps to
-  // the contract. An error: it has not.
+  // Waits until the trainer has been in AwaitStaged, because nobody knows before whether it keeps
+  // to the contract. Returns an error if the trainer has broken it.
   std::function<Status()> may_commit;
   std::unique_ptr<SaveSession> session;  // from Begin to Commit
-  // The step before, if this checkpointer saved it and the tensors are the same. Then nothing of it
-  // is looked up in the store.
+  // The step before, if this checkpointer saved it and the tensors are the same. Nothing about that
+  // step is then looked up in the store.
   std::shared_ptr<const SavedStep> parent;
-  // The trainer writes what it has waited for; the preparer and then the saver all else.
+  // The trainer writes how long it has waited. The preparer, and then the saver, write the rest.
   SaveStats stats;
   std::optional<StagingCheck> check;  // the trainer's
-  Status broken;   // the trainer's: how it broke the contract; guarded by the checkpointer's mutex
-  Status status;   // of what has been done of it
+  // How the trainer broke the contract. Guarded by the checkpointer's mutex.
+  Status broken;
+  Status status;   // of what has been done so far
   Status refused;  // why there is nothing to save: the caller's error, and no failure of a save
 };
 
-// How fast saves have been, and how small their data becomes: what decisions before the next one
-// need.
+// Knows how fast saves have been, and how small their data becomes. Decisions before the next save
+// need this.
 class SaveEstimate {
  public:
   explicit SaveEstimate(int num_threads) : bytes_per_second_(2e8 * num_threads) {}
@@ -100,7 +101,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
         num_threads_(num_threads),
         memory_(options_.staging_budget_bytes, options_.devices),
         estimate_(num_threads) {}
-  // Before all else, once. kUnavailable: there is no thread to be had.
+  // Call it once, before all else. kUnavailable: the system has no more threads.
   Status StartThreads();
   ~AsyncCheckpointerImpl() override;
 
@@ -131,7 +132,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   void Skip(uint64_t step) override;
 
  private:
-  // On the trainer's thread.
+  // The trainer's thread calls the next functions.
   Result<CheckpointId> FindStep(std::string_view step);
   Status RequireOpen() const;
   Status SeenError();
@@ -146,7 +147,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   void Release(SaveJob* job);
   void NoteError(const SaveJob& job, const Status& status);
 
-  // On the preparer's thread, a stager's, the saver's.
+  // The loops of the preparer, of a stager, and of the saver, each on a thread of its own.
   void RunPreparer(std::stop_token stop);
   Status PrepareAndStage(SaveJob* job);
   void RunStager(std::stop_token stop);
@@ -155,13 +156,13 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   Status Report(SaveJob* job);
   void Finish(SaveJob* job);
 
-  // What the save of one step does to the store (save_step.cc), in the order of these calls: by the
-  // preparer, and then by the saver.
+  // What the save of one step does to the store (save_step.cc), in the order of these calls. The
+  // preparer calls BeginStep, and the saver calls the rest.
   //
   // BeginStep does everything before the first tensor of the host is looked at.
   Status BeginStep(SaveJob* job);
-  // CommitStep stores what is staged. KeepSaved keeps what the next save needs of it.
-  // ApplyRetention drops what is not kept beside that.
+  // CommitStep stores what is staged. KeepSaved keeps what the next save needs to know.
+  // ApplyRetention drops the steps that retention does not keep.
   Status CommitStep(SaveJob* job);
   void KeepSaved(SaveJob* job);  // it throws std::bad_alloc
   Status ApplyRetention(SaveJob* job);

@@ -36,7 +36,8 @@ struct RemoteCheckpoint {
 Result<RemoteCheckpoint> FindInRemote(const std::string& run, std::string_view step,
                                       const RemoteOptions& options);
 
-// Thread rule: Saved, IsAwaited and failure from any thread, the others from the trainer's.
+// Thread rule: any thread may call Saved, IsAwaited and failure. The trainer's thread calls the
+// rest.
 class BackgroundPusher {
  public:
   // What the store holds already is due, because nobody knows whether it was pushed.
@@ -47,16 +48,16 @@ class BackgroundPusher {
   BackgroundPusher(const BackgroundPusher&) = delete;
   BackgroundPusher& operator=(const BackgroundPusher&) = delete;
 
-  // A step has been committed.
+  // Call it when a step has been committed.
   void Saved(uint64_t step);
-  // A step is due and was not pushed yet.
+  // Returns true if a step is due and was not pushed yet.
   bool IsAwaited(uint64_t step) const;
-  // Close does not wait for longer.
+  // Sets how long Close waits at most.
   void SetDeadline(std::chrono::steady_clock::time_point deadline);
   // Pushes the newest step, and waits for it. Returns the error if something that is due was not
   // pushed.
   Status Close();
-  // The first push that failed.
+  // Returns the error of the first push that failed, or ok.
   Status failure() const;
   std::optional<PushStats> last() const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the tensors of a state lie on devices: what is prepared for them stays good until one of
-// them moves. Thread rule: one thread.
+// Knows where the tensors of a state lie on devices. What is prepared for them stays good until one
+// of them moves. Thread rule: one thread.
 #pragma once
 
 #include <span>
@@ -14,12 +14,12 @@ namespace varve::internal {
 
 class DevicePlaces {
  public:
-  // All of `tensors`, which are on devices, lie where those of the last Learn lay, and are cut into
-  // the same chunks.
+  // Returns true if all of `tensors`, which are on devices, lie where those of the last Learn lay,
+  // and are cut into the same chunks.
   bool AreOf(std::span<const StateTensor* const> tensors) const;
   void Learn(std::span<const StateTensor* const> tensors);
   void Forget() { places_.clear(); }
-  // There are none.
+  // Returns true if there are none.
   bool empty() const { return places_.empty(); }
 
  private:

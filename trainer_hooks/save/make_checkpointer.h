@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checkpointer over a store that is open already.
+// Makes the checkpointer over a store that is open already.
 #pragma once
 
 #include <filesystem>
@@ -15,29 +15,29 @@ namespace varve::internal {
 
 class BackgroundPusher;
 
-// What a checkpointer of one rank of many asks, and tells, those who know of the others. Called by
-// one of its threads at a time.
+// The functions by which a checkpointer of one rank of many asks about the other ranks, and tells
+// them something. One of its threads at a time calls them.
 struct GroupSide {
-  // Adds to the metrics of each save what others know of it, before anyone sees them.
+  // Adds to the stats of each save what other ranks know of it, before anyone sees them.
   std::function<void(SaveStats*)> annotate;
   // Returns true if what has failed may be tried again without the other ranks.
   std::function<bool()> may_try_again;
-  // A save has ended, and is not tried again.
+  // It is called when a save has ended and is not tried again.
   std::function<void(uint64_t step, const SaveOptions&, const Status&)> ended;
 };
 
 // The checkpointer of one rank, which may be one of many.
 class OwnCheckpointer : public AsyncCheckpointer {
  public:
-  // As Restore, through `read`. The step must be one of the store.
+  // Does what Restore does, through `read`. The step must be in the store.
   virtual Result<LoadReport> RestoreThrough(const CheckpointId& id, const LoadOptions& options,
                                             RegionReader* read, TrainingState* into) = 0;
-  // As Prewarm and BeginSave, of a copy that was made already. BeginSaveOf waits for the save
-  // before, and never skips.
+  // Do what Prewarm and BeginSave do, with a copy that was made already. BeginSaveOf waits for the
+  // save before, and never skips.
   virtual Status PrewarmFor(const std::shared_ptr<const StateTensors>& tensors) = 0;
   virtual Status BeginSaveOf(uint64_t step, std::shared_ptr<const SaveState> state,
                              const BeginOptions& options) = 0;
-  // A save is under way.
+  // Returns true while a save is in progress.
   virtual bool IsBusy() const = 0;
   // Reports that this step is not saved.
   virtual void Skip(uint64_t step) = 0;
@@ -45,14 +45,14 @@ class OwnCheckpointer : public AsyncCheckpointer {
 
 // kInvalidArgument: the step is of another run than that of the checkpointer.
 Status RequireRun(const CheckpointId& id, std::string_view run);
-// kInvalidArgument: options that cannot be.
+// kInvalidArgument: an option has a value that is not allowed.
 Status ValidateOptions(const CheckpointerOptions& options);
-// Threads of a save.
+// Returns how many threads a save uses.
 int SaveThreads(const CheckpointerOptions& options);
-// How such a store is to be opened.
+// Returns the options with which such a store is opened.
 StoreOptions StoreOptionsOf(const CheckpointerOptions& options);
-// `path`: where the file system is asked how much is free. `group`: empty when the rank is alone.
-// kUnavailable: there are no threads for it. Precondition: valid options.
+// The file system of `path` is asked how much is free. `group` is empty if the rank is alone.
+// kUnavailable: the system has no more threads. Precondition: the options are valid.
 Result<std::unique_ptr<OwnCheckpointer>> MakeCheckpointer(std::unique_ptr<Store> store,
                                                           const std::filesystem::path& path,
                                                           const CheckpointerOptions& options,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory that saves of a state need, taken before they begin: staging on the host, and what its
-// devices need. Thread rule: one thread, while no save is under way.
+// Holds the memory that saves of a state need: staging on the host, and what its devices need. It
+// is taken before a save starts. Thread rule: one thread, while no save is in progress.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ namespace varve::internal {
 
 class SaveMemory {
  public:
-  // `budget_bytes` as CheckpointerOptions::staging_budget_bytes; `devices` may be null.
+  // `budget_bytes` is CheckpointerOptions::staging_budget_bytes. `devices` may be null.
   SaveMemory(uint64_t budget_bytes, std::shared_ptr<DeviceTensorSource> devices)
       : budget_bytes_(budget_bytes), devices_(std::move(devices)) {}
 
-  // Gets it ready for a state with these tensors, and makes it empty. Does nothing more when they
-  // are those of the last call. kInvalidArgument names a tensor that is not on its device.
+  // Gets the memory ready for a state with these tensors, and makes it empty. If they are those of
+  // the last call, it does nothing more. kInvalidArgument names a tensor that is not on its device.
   Status Fit(const std::shared_ptr<const StateTensors>& tensors);
-  // As Fit, with all pages from the system.
+  // Does what Fit does, and takes all pages from the system.
   Status Prewarm(const std::shared_ptr<const StateTensors>& tensors);
   // Gives all pages back.
   Status Release();
 
   StagingMemory* staging() { return &staging_; }
   DeviceTensorSource* devices() const { return devices_.get(); }
-  // The layout of the tensors of the last Fit. Null before.
+  // Returns the layout of the tensors of the last Fit. Null: there was none.
   const std::shared_ptr<const StageLayout>& layout() const { return layout_; }
   bool is_on_devices() const { return layout_ != nullptr && layout_->num_on_devices() > 0; }
 

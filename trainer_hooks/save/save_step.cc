@@ -196,7 +196,7 @@ Status AsyncCheckpointerImpl::ApplyRetention(SaveJob* job) {
   }
   if (dropped.empty()) return Status::Ok();
   const auto report = store_->Drop(dropped);
-  // Another process may have asked for the same; what is left goes after the next save.
+  // Another process may have asked for the same. What is left goes after the next save.
   if (report.status().code() == StatusCode::kNotFound) return Status::Ok();
   if (!report.ok()) return report.status().WithContext("dropping old steps");
   job->stats.dropped_steps = dropped.size();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the tensors of a state are cut into chunks, and in which order a save reads them. It is made
-// once, and stays as long as the tensors stay where they are. It does not change, so any thread may
-// use it.
+// Says how the tensors of a state are cut into chunks, and in which order a save reads them. It is
+// made once, and stays as long as the tensors stay where they are. It does not change, so any
+// thread may use it.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,8 @@ namespace varve::internal {
 
 class StageLayout {
  public:
-  // A tensor's memory, whatever names it has. Its chunks have numbers from `first_chunk` on.
+  // The memory of a tensor, which may have several names. The numbers of its chunks start at
+  // `first_chunk`.
   struct Memory {
     const StateTensor* tensor = nullptr;  // its first name
     uint64_t bytes = 0;
@@ -38,7 +39,8 @@ class StageLayout {
     std::span<const std::byte> Bytes(uint64_t i) const {
       return {static_cast<const std::byte*>(tensor->data) + i * chunk_bytes, ChunkBytes(i)};
     }
-    // The bytes of a chunk on the host where they lie, or gathered.
+    // Returns the bytes of a chunk on the host where they lie. If the tensor is strided, returns
+    // them gathered.
     std::span<const std::byte> Look(uint64_t i, std::vector<std::byte>* gathered) const;
   };
   // One name of a memory.
@@ -72,11 +74,11 @@ class StageLayout {
     return static_cast<size_t>(&memory - memories_.data());
   }
   std::span<const Named> named() const { return named_; }  // in the order of the state
-  // All chunks by number. Those on devices are first. Devices and host each have the order in which
-  // a save reads them.
+  // Returns all chunks by number. Those on devices are first. Devices and host each have the order
+  // in which a save reads them.
   std::span<const Place> chunks() const { return chunks_; }
   size_t num_on_devices() const { return device_chunks_.size(); }
-  // The chunks on devices, as a DeviceTensorSource takes them.
+  // Returns the chunks on devices, as a DeviceTensorSource takes them.
   std::span<const DeviceTensorSource::Chunk> device_chunks() const { return device_chunks_; }
 
  private:

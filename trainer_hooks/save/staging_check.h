@@ -18,8 +18,8 @@ namespace varve::internal {
 
 class StagingCheck {
  public:
-  // Digests a share, 0 to 1, of the chunks of the tensors on the host, at least one of each; which
-  // ones, `round` decides.
+  // Digests a share, 0 to 1, of the chunks of the tensors on the host, at least one of each tensor.
+  // `round` decides which chunks.
   StagingCheck(std::shared_ptr<const SaveState> state, double share, uint64_t round);
 
   // kFailedPrecondition names the first tensor that has changed since, and how many more have.

@@ -26,7 +26,7 @@ uint64_t AvailableOnMachine() {
 
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 
-// A number from a file of a control group; "max" and no such file are no limit.
+// Returns the number in a file of a control group. "max", or no such file, is no limit.
 uint64_t ReadLimit(const std::string& path) {
   std::ifstream in(path);
   uint64_t bytes = 0;

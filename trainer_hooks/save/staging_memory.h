@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One region of memory that is filled from its begin by any thread, emptied as a whole, and given
+// One region of memory. Any thread fills it, from its start on. It is emptied as a whole, and given
 // back to the system when asked. Pages are taken as they are written to, or all at once by Prewarm.
-// Thread rule: Take from any thread; all else by one thread while nobody takes.
+// Thread rule: any thread may call Take. One thread calls the rest, while no other thread is in
+// Take.
 #pragma once
 
 #include <atomic>
@@ -21,18 +22,19 @@ class StagingMemory {
   StagingMemory(const StagingMemory&) = delete;
   StagingMemory& operator=(const StagingMemory&) = delete;
 
-  // Makes it `bytes` large, and empty. kUnavailable: the system has no such address space.
+  // Makes the region `bytes` large, and empty. kUnavailable: the system does not have that much
+  // address space.
   Status Resize(uint64_t bytes);
-  // Takes all of its pages from the system.
+  // Takes all pages of the region from the system.
   void Prewarm();
-  // Forgets what was taken; pages stay.
+  // Empties the region. Its pages stay.
   void Clear() { used_ = 0; }
   // Gives all pages back.
   void Release();
 
-  // Empty when there is no room.
+  // Returns memory for `bytes`. It is empty if there is no room.
   std::span<std::byte> Take(uint64_t bytes);
-  // What a Take of so many bytes takes.
+  // Returns how many bytes of the region such a Take uses.
   static uint64_t Rounded(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
   uint64_t room() const { return size_ - used_; }
   std::span<std::byte> all() const { return {data_, size_}; }
@@ -47,8 +49,8 @@ class StagingMemory {
   std::atomic<uint64_t> used_{0};
 };
 
-// Half of the memory that this process could still take without anything being swapped out, by the
-// machine and by its control group.
+// Returns half of the memory that this process could still take without anything being swapped out.
+// The limits of the machine and of its control group count.
 uint64_t HalfOfFreeMemory();
 
 }  // namespace varve::internal
