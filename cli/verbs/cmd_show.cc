@@ -190,10 +190,9 @@ Outcome RunShowTensor(const Context& context, const Store& store, const ShowOpti
 }
 
 constexpr char kShowNotes[] =
-    R"(With NAME it shows the tensor's shards instead, and which part of it each holds;
-of the root of a group also the rank that has it.
-Of the root of a group also saves that are not finished, and the ranks that they
-wait for.
+    R"(With NAME it shows the tensor's shards instead, and which part of it each holds.
+For the root of a group it also shows the rank that has the shard. Without NAME
+it shows saves that are not finished, and the ranks that they wait for.
 
 JSON: run step created parent tensors logical_bytes new_bytes stored_bytes
 metrics tags trainer_state topology items, of a group unfinished[run step

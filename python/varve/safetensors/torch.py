@@ -39,7 +39,7 @@ def save_model(
     metadata: Optional[dict[str, str]] = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Writes the state of a module. Of tensors that are one, such as tied weights, the first is written.
+    """Writes the state of a module. If several tensors are one, such as tied weights, the first is written.
 
     The metadata says which name stands for each of the others. `force_contiguous` makes no difference, as
     tensors are written densely in any case.
