@@ -31,7 +31,6 @@ struct RepairOptions {
   // stands for the newest snapshot there. Steps that cannot be read are taken from there. Empty =
   // there is none.
   std::string from{};
-  // The key of a sealed store. The repaired store is sealed with it. A table file that does not
   // The key of a sealed store. The repaired store is sealed with it. A table file whose tag
   // (varve/seal.h) is wrong counts as damaged.
   std::string key{};
@@ -113,11 +112,11 @@ struct RepairReport {
 //
 // `from` counts as later than the damaged store only if it is a folder, BackUp or Pull made it of
 // this store, no writer has opened it since, and its newest table file is newer than that of the
-// damaged store. If `from`
-// counts as later, each newer step that can be read replaces an earlier save of the same run and
-// step. If `from` counts as later and has at least one newer step, the repair prefers the tags and
-// metrics of `from` where both stores have them. If `from` does not count as later, the repair
-// takes a newer step only if the damaged store has no step of that run and number.
+// damaged store. If `from` counts as later, each newer step that can be read replaces an earlier
+// save of the same run and step. If `from` counts as later and has at least one newer step, the
+// repair prefers the tags and metrics of `from` where both stores have them. If `from` does not
+// count as later, the repair takes a newer step only if the damaged store has no step of that run
+// and number.
 //
 // The file system needs room for the new store, which takes as much as the steps that it keeps.
 //
