@@ -17,10 +17,19 @@
 namespace varve::internal::cli {
 
 nlohmann::ordered_json ToJson(const CheckReport& report) {
-  return {{"ok", report.ok()},           {"errors", report.errors},
-          {"steps", report.num_steps},   {"tensors", report.num_tensors},
-          {"chunks", report.num_chunks}, {"bytes_read", report.bytes_read},
-          {"sealed", report.is_sealed},  {"sealed_files", report.num_sealed_files}};
+  auto damaged = nlohmann::ordered_json::array();
+  for (const CheckpointId& id : report.damaged_steps) {
+    damaged.push_back({{"run", id.run}, {"step", id.step}});
+  }
+  return {{"ok", report.ok()},
+          {"errors", report.errors},
+          {"damaged_steps", std::move(damaged)},
+          {"steps", report.num_steps},
+          {"tensors", report.num_tensors},
+          {"chunks", report.num_chunks},
+          {"bytes_read", report.bytes_read},
+          {"sealed", report.is_sealed},
+          {"sealed_files", report.num_sealed_files}};
 }
 
 namespace {
@@ -79,13 +88,15 @@ Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOpti
 
 constexpr char kCheckNotes[] =
     R"(Without an option it verifies records, counts and that each chunk is there. It
-changes nothing. Exit code 3 means that the store is damaged; docs/operations.md
-says what to do then.
+changes nothing. Exit code 3 means that the store is damaged. Then it names each
+step that cannot be read whole. A chunk that is there and damaged is only found
+with --read-data. docs/operations.md says what to do.
 
 With --key-file, it also compares the manifest and all table files of a sealed
 store with their seal. So nobody without the key has changed them.
 
-JSON: ok errors[] steps tensors chunks bytes_read sealed sealed_files)";
+JSON: ok errors[] damaged_steps[run step] steps tensors chunks bytes_read sealed
+sealed_files)";
 
 }  // namespace
 

@@ -99,6 +99,10 @@ struct RewindReport {
 struct CheckReport {
   bool ok() const { return errors.empty(); }
   std::vector<std::string> errors;  // each says what is wrong, where, what was found and expected
+  // The steps that cannot be read whole, by run and step. Unless all data was read, a step is not
+  // here if all its chunks are there and one of them is damaged. If the name of a run is lost, its
+  // steps have #ID in place of the name. Steps whose records are all lost are not here.
+  std::vector<CheckpointId> damaged_steps{};
   uint64_t num_steps = 0;
   uint64_t num_tensors = 0;
   uint64_t num_chunks = 0;  // distinct live chunks

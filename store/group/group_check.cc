@@ -2,6 +2,8 @@
 //
 // Verifies a group: its log, its catalogues, every member by itself, and that each member holds
 // what the log says. As in a sweep, what a member holds is listed before the log is read.
+#include <set>
+
 #include "base/util.h"
 #include "store/group/attempt_names.h"
 #include "store/group/catalogue_index.h"
@@ -32,6 +34,9 @@ class GroupChecker {
     for (const auto& [number, attempt] : state_.attempts) {
       if (attempt.committed) CheckAttempt(number, attempt);
     }
+    for (const AttemptId number : damaged_attempts_) {
+      if (const auto id = state_.NameOf(number)) report_->damaged_steps.push_back(*id);
+    }
     for (const auto& [member, held] : held_) {
       for (const auto& [number, root] : held) CheckKnown(member, number);
     }
@@ -56,6 +61,7 @@ class GroupChecker {
     const Result<CheckReport> report = (*member)->Check(options_);
     if (!report.ok()) return errors_of_[id].push_back(report.status().ToString());
     errors_of_[id] = report->errors;
+    for (const CheckpointId& step : report->damaged_steps) damaged_[id].insert(step.step);
     report_->num_tensors += report->num_tensors;
     report_->num_chunks += report->num_chunks;
     report_->bytes_read += report->bytes_read;
@@ -84,6 +90,7 @@ class GroupChecker {
       const Result<Digest> root = FindRoot(part.member, number);
       const std::string where =
           "the part of rank " + std::to_string(rank) + " in member " + MemberName(part.member);
+      if (damaged_[part.member].contains(number)) damaged_attempts_.insert(number);
       if (!root.ok()) {
         ErrorUnlessClosed(number, attempt, where + ": " + root.status().message());
       } else if (*root != part.root) {
@@ -109,7 +116,9 @@ class GroupChecker {
     const bool closed = refreshed.ok() && store_->log()->With([&](const GroupState& state) {
       return state.FindAttempt(number) == nullptr;
     });
-    if (!closed) Error(Name(number, attempt) + ": " + what);
+    if (closed) return;
+    Error(Name(number, attempt) + ": " + what);
+    damaged_attempts_.insert(number);
   }
 
   // Closed attempts wait for a sweep. An attempt that has not started yet cannot have been saved.
@@ -126,6 +135,8 @@ class GroupChecker {
   std::map<MemberId, std::map<AttemptId, Digest>> held_;
   std::map<MemberId, Status> unreadable_;
   std::map<MemberId, std::vector<std::string>> errors_of_;
+  std::map<MemberId, std::set<AttemptId>> damaged_;  // that a member cannot read whole
+  std::set<AttemptId> damaged_attempts_;
 };
 
 }  // namespace

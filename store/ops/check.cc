@@ -620,34 +620,32 @@ Status Checker::NameUsers() {
   return scanned;
 }
 
-// Names each step of a damaged store that cannot be read whole. Unless all data is to be read, it
-// looks only at the records of the steps.
+// Names each step of a damaged store that cannot be read whole. Unless all data is to be read, a
+// chunk that lies in a file counts as read.
 Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, CheckReport* report) {
   std::set<StepKey> steps;
   for (const Family family : {Family::kSteps, Family::kTensors, Family::kState}) {
     VARVE_RETURN_IF_ERROR(AddSteps(*store.database(), family, &steps));
   }
-  StepVerifier verifier(&store);
+  std::optional<ChunkPresence> presence;
+  if (!options.read_data || options.read_data_fraction < 1) {
+    VARVE_ASSIGN_OR_RETURN(presence, ChunkPresence::Of(store));
+  }
+  StepVerifier verifier(&store, std::move(presence));
   for (const StepKey& step : steps) {
     const Result<std::string> name = store.RunName(step.run);
     const bool has_name = name.ok() && !name->empty();
     const std::string run = has_name ? *name : "#" + std::to_string(step.run);
     StepFaults faults;
-    if (options.read_data && options.read_data_fraction >= 1) {
-      VARVE_RETURN_IF_ERROR(verifier.Verify(
-          step, run, [](uint64_t) {}, &faults));
-    } else if (const Status records = verifier.CheckRecords(step, run); !records.ok()) {
-      if (IsShortage(records)) return records;
-      faults.Add("", records.message());
-    }
-    if (!faults.empty()) {
-      report->errors.push_back(StepName(run, step.step) +
-                               " cannot be read whole: " + faults.reason);
-    } else if (!has_name) {
-      report->errors.push_back(StepName(run, step.step) +
-                               " cannot be opened: the name of its run is lost" +
-                               (name.ok() ? "" : ": " + name.status().message()));
-    }
+    VARVE_RETURN_IF_ERROR(verifier.Verify(
+        step, run, [](uint64_t) {}, &faults));
+    if (faults.empty() && has_name) continue;
+    report->damaged_steps.push_back({run, step.step});
+    report->errors.push_back(StepName(run, step.step) +
+                             (!faults.empty()
+                                  ? " cannot be read whole: " + faults.reason
+                                  : " cannot be opened: the name of its run is lost" +
+                                        (name.ok() ? "" : ": " + name.status().message())));
   }
   return Status::Ok();
 }

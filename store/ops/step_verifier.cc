@@ -268,7 +268,9 @@ Result<const StepVerifier::ListVerdict*> StepVerifier::VerifyList(const TensorRe
     verdict.fault = refs.status().message();
   } else {
     for (const ChunkRef& ref : *refs) keys::AppendIndex(ref.digest, &verdict.digests);
-    const Status read = VerifyChunks(*refs, record.dtype, index * kChunksPerList);
+    const uint64_t first = index * kChunksPerList;
+    const Status read = presence_.has_value() ? FindChunks(*refs, first)
+                                              : VerifyChunks(*refs, record.dtype, first);
     if (IsOfThisProcess(read)) return read;
     verdict.fault = read.message();
   }
@@ -316,6 +318,18 @@ Status StepVerifier::VerifyChunks(const std::vector<ChunkRef>& refs, DType dtype
   }
   const auto& [index, status] = *damaged.begin();
   return Status::Corruption("chunk " + std::to_string(first + index) + ": " + status.message());
+}
+
+// Looks for chunks without reading them, and returns what is wrong with the first that is lost.
+Status StepVerifier::FindChunks(const std::vector<ChunkRef>& refs, uint64_t first) {
+  VARVE_RETURN_IF_ERROR(StopFlag().Check());
+  for (size_t i = 0; i < refs.size(); ++i) {
+    if (!refs[i].NamesFrame()) continue;
+    const Status found = presence_->Find(refs[i].address);
+    if (found.ok()) continue;
+    return Status::Corruption("chunk " + std::to_string(first + i) + ": " + found.message());
+  }
+  return Status::Ok();
 }
 
 }  // namespace varve::internal

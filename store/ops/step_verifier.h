@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "store/db/store_impl.h"
+#include "store/ops/chunk_presence.h"
 #include "store/ops/step_part.h"
 #include "store/read/sharded_reader.h"
 
@@ -36,14 +38,15 @@ Status AddSteps(const Database& db, Family family, std::set<StepKey>* found);
 
 class StepVerifier {
  public:
-  explicit StepVerifier(const StoreImpl* store) : store_(store) {}
+  // With `presence` it reads no chunk: a chunk that lies in a file counts as read.
+  explicit StepVerifier(const StoreImpl* store, std::optional<ChunkPresence> presence = {})
+      : store_(store), presence_(std::move(presence)) {}
 
   // Finds out whether the records of a step are complete: its tensors have the root digest of its
   // record, and it has all items. Chunks are not read.
   Status CheckRecords(StepKey step, std::string_view run) const;
   // Reads all of a step. Errors: kAborted, and a lack of memory, threads or descriptors. All else
-  // is a fault of the step. `add` is told how many raw bytes were looked
-  // at.
+  // is a fault of the step. `add` is told how many raw bytes were looked at.
   Status Verify(StepKey step, std::string_view run, const std::function<void(uint64_t)>& add,
                 StepFaults* faults);
   // Finds what of a step can be read. Nothing, if the step has no record. Only kAborted is an
@@ -66,8 +69,10 @@ class StepVerifier {
   Status AddTensor(std::span<const StoredShard> shards, StepPart* part);
   Result<const ListVerdict*> VerifyList(const TensorRecord& record, size_t index);
   Status VerifyChunks(const std::vector<ChunkRef>& refs, DType dtype, uint64_t first);
+  Status FindChunks(const std::vector<ChunkRef>& refs, uint64_t first);
 
   const StoreImpl* const store_;
+  std::optional<ChunkPresence> presence_;
   std::map<ListKey, ListVerdict> lists_;
   std::map<std::pair<ChunkAddress, DType>, Digest> sound_;  // chunks in frames
 };

@@ -113,6 +113,10 @@ class Template:
         return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
 
+def damaged_steps(check):
+    return {f"{step['run']}@{step['step']}" for step in json.loads(check.stdout)["damaged_steps"]}
+
+
 def damage(file, kind, rng):
     """Damages the file. False: it would be as before."""
     data = bytearray(file.read_bytes())
@@ -240,13 +244,20 @@ class Case:
                 f"check gives up, but steps are read: {said}",
             )
             return
+        damaged = damaged_steps(done)
         for name, text in self.found.items():
             run_name, step = name.split("@")
+            # If the names of runs are lost, a step can only be named by the number of its run.
+            known = rf"{run_name}|#\d+" if self.family == "meta" else run_name
             if text.startswith("error"):
-                # If the names of runs are lost, a step can only be named by the number of its run.
-                known = rf"{run_name}|#\d+" if self.family == "meta" else run_name
                 named = re.search(rf"\bstep {step} of run ({known})(?![\w@])", said)
                 self.expect(named, f"check does not name {name}: {said[:600]}")
+            is_listed = any(re.fullmatch(rf"({known})@{step}", one) for one in damaged)
+            is_right = is_listed == text.startswith("error")
+            self.expect(is_right, f"check lists {sorted(damaged)}, and {name} reads: {text}")
+        if self.kind in WHOLE_KINDS and self.family:
+            found = damaged_steps(varve(self.store, "--json", "check"))
+            self.expect(found == damaged, f"without --read-data check lists {sorted(found)}")
 
     def ask_repair(self):
         done = varve(self.store, "--json", "repair", "--yes")

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/ops/chunk_presence.h"
+
+#include <set>
+#include <string>
+
+namespace varve::internal {
+
+Result<ChunkPresence> ChunkPresence::Of(const StoreImpl& store) {
+  const Database& db = *store.database();
+  VARVE_ASSIGN_OR_RETURN(const auto lost, db.FindLostTables());
+  std::set<std::string> lost_files;
+  for (const LostTable& table : lost) lost_files.insert(table.file);
+  ChunkPresence presence(&db);
+  VARVE_ASSIGN_OR_RETURN(const Database::Use use, db.BeginRead());
+  for (const auto& file : db.FilesOf(Family::kChunks)) {
+    const auto first = keys::ParseChunk(file.smallestkey);
+    const auto last = keys::ParseChunk(file.largestkey);
+    if (!first.has_value() || !last.has_value() || lost_files.contains(file.name)) continue;
+    presence.ranges_.emplace(*first, *last);
+  }
+  return presence;
+}
+
+Status ChunkPresence::Find(ChunkAddress address) {
+  const auto name = [](ChunkAddress chunk) {
+    return std::to_string(chunk.save_id) + "/" + std::to_string(chunk.ordinal);
+  };
+  for (ChunkAddress at = address;;) {
+    if (!LiesInFile(at)) {
+      return Status::Corruption((at == address ? "chunk " + name(at)
+                                               : "chunk " + name(at) + ", to which chunk " +
+                                                     name(address) + " is a difference,") +
+                                " lies in no file");
+    }
+    const Block& block = FindBlock(at);
+    const auto base = block.find(at.ordinal);
+    if (base == block.end() || base->second >= at) return Status::Ok();
+    at = base->second;
+  }
+}
+
+bool ChunkPresence::LiesInFile(ChunkAddress address) const {
+  const auto after = ranges_.upper_bound(address);
+  return after != ranges_.begin() && std::prev(after)->second >= address;
+}
+
+const ChunkPresence::Block& ChunkPresence::FindBlock(ChunkAddress address) {
+  const uint32_t number = address.ordinal / kCountsPerBlock;
+  const auto [it, is_new] = blocks_.try_emplace({address.save_id, number});
+  if (!is_new) return it->second;
+  const auto value = db_->Get(Family::kBirths, keys::SaveBlock(address.save_id, number));
+  if (!value.ok() || !value->has_value()) return it->second;
+  const Result<SaveBlock> block = DecodeSaveBlock(**value);
+  if (!block.ok()) return it->second;
+  for (const BaseEdge& edge : block->edges) it->second.emplace(edge.ordinal, edge.base);
+  return it->second;
+}
+
+}  // namespace varve::internal

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Finds chunks that are lost, without reading any.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "store/db/store_impl.h"
+
+namespace varve::internal {
+
+// The chunks that lie in a table file which exists. It describes the state of the store at Of.
+// Thread rule: one thread at a time.
+class ChunkPresence {
+ public:
+  static Result<ChunkPresence> Of(const StoreImpl& store);
+
+  // kCorruption: the chunk, or one that it is a difference to, lies in no file. If the record of a
+  // difference cannot be read, only the chunk itself is looked for.
+  Status Find(ChunkAddress address);
+
+ private:
+  using Block = std::map<uint32_t, ChunkAddress>;  // from an ordinal to its base
+
+  explicit ChunkPresence(const Database* db) : db_(db) {}
+  bool LiesInFile(ChunkAddress address) const;
+  const Block& FindBlock(ChunkAddress address);
+
+  const Database* db_;
+  std::map<ChunkAddress, ChunkAddress> ranges_;  // of the files: from the first to the last chunk
+  std::map<std::pair<uint64_t, uint32_t>, Block> blocks_;  // by save and number
+};
+
+}  // namespace varve::internal
