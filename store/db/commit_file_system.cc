@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "store/db/sealed_manifest.h"
+#include "store/db/served_file.h"
 #include "store/db/spare_files.h"
 
 namespace varve::internal {
@@ -27,28 +28,6 @@ IOStatus ToIoStatus(const Status& status) {
   return status.code() == StatusCode::kCorruption ? IOStatus::Corruption(status.message())
                                                   : IOStatus::IOError(status.message());
 }
-
-// A file in memory.
-class ServedFile : public rocksdb::FSSequentialFile {
- public:
-  explicit ServedFile(std::string bytes) : bytes_(std::move(bytes)) {}
-
-  IOStatus Read(size_t size, const IOOptions&, rocksdb::Slice* result, char* scratch,
-                IODebugContext*) override {
-    const size_t read = bytes_.copy(scratch, size, at_);
-    *result = rocksdb::Slice(scratch, read);
-    at_ += read;
-    return IOStatus::OK();
-  }
-  IOStatus Skip(uint64_t size) override {
-    at_ = std::min<uint64_t>(bytes_.size(), at_ + size);
-    return IOStatus::OK();
-  }
-
- private:
-  const std::string bytes_;
-  size_t at_ = 0;
-};
 
 // A table that is being ingested.
 class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {

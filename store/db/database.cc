@@ -24,6 +24,7 @@
 #include "store/db/save_ids.h"
 #include "store/db/seal_guard.h"
 #include "store/db/sealed_manifest.h"
+#include "store/db/sound_tables.h"
 
 namespace varve::internal {
 
@@ -189,6 +190,27 @@ Status Database::OpenDespite() const {
   return Status::Ok();
 }
 
+// Opens what OpenDespite has opened once more, without the lost tables.
+Status Database::OpenSound() {
+  VARVE_ASSIGN_OR_RETURN(const auto files, FileSystemWithout(path_, lost_));
+  sound_env_ = rocksdb::NewCompositeEnv(std::make_shared<FrameFileSystem>(files));
+  rocksdb::DBOptions options = db_options_;
+  options.env = sound_env_.get();
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
+  if (!status.ok()) return OpenError(status, path_);
+  auto sound = std::make_shared<OpenRocksDb>(raw, std::move(handles));
+  FamilyTables expected = open_->Tables();  // a writer may have gone on meanwhile
+  for (const LostTable& table : lost_) {
+    expected[table.family].erase(table.number);
+    if (expected[table.family].empty()) expected.erase(table.family);
+  }
+  if (sound->Tables() == expected) sound_ = std::move(sound);
+  return Status::Ok();
+}
+
 // Takes the lock first, because another writer changes the manifest and its seal.
 Status Database::VerifySeal() {
   if (guard_ == nullptr) return Status::Ok();
@@ -234,6 +256,20 @@ std::string Database::LostOf(Family family) const {
     all += (all.empty() ? "" : "; ") + table.what;
   }
   return all;
+}
+
+// An error if a lost table may have keys from `first` to before `end`. An empty `end`: to the last.
+Status Database::CheckRange(Family family, std::string_view first, std::string_view end,
+                            const std::string& what) const {
+  if (sound_ == nullptr) return Status::Ok();  // RocksDB meets the lost table itself
+  const std::lock_guard lock(lost_mutex_);
+  for (const LostTable& table : lost_) {
+    const bool overlaps = table.last_key >= first && (end.empty() || table.first_key < end);
+    if (overlaps && table.family == kFamilyNames[static_cast<int>(family)]) {
+      return Status::Corruption(what + ": " + table.what);
+    }
+  }
+  return Status::Ok();
 }
 
 Status Database::ReadError(Family family, const rocksdb::Status& status,
@@ -365,7 +401,8 @@ Result<Database::Reading> Database::BeginScan(Family family, const std::string& 
   VARVE_RETURN_IF_ERROR(ReadOneState(family, what, [&](Use use) {
     at.reset();
     held.emplace(std::move(use));
-    at.reset(held->rocksdb()->NewIterator(options, held->handle(family)));
+    const OpenRocksDb& open = sound_ != nullptr ? *sound_ : *held->open();
+    at.reset(open.db()->NewIterator(options, open.handle(family)));
   }));
   return Reading{*std::move(held), std::move(at)};
 }
@@ -525,6 +562,7 @@ Status Database::ScanFrom(Family family, std::string_view prefix, std::string_vi
   const rocksdb::Slice bound(end);
   rocksdb::ReadOptions options;
   if (!end.empty()) options.iterate_upper_bound = &bound;
+  VARVE_RETURN_IF_ERROR(CheckRange(family, first, end, what));
   VARVE_ASSIGN_OR_RETURN(const Reading reading, BeginScan(family, what, options));
   rocksdb::Iterator* const it = reading.at.get();
   for (it->Seek({first.data(), first.size()}); it->Valid(); it->Next()) {
@@ -542,12 +580,14 @@ Result<std::optional<std::string>> Database::FirstKeyFrom(Family family, std::st
   VARVE_ASSIGN_OR_RETURN(const Reading reading, BeginScan(family, what, rocksdb::ReadOptions()));
   rocksdb::Iterator* const it = reading.at.get();
   it->Seek({first.data(), first.size()});
-  if (!it->Valid()) {
-    if (!it->status().ok()) return ReadError(family, it->status(), what);
-    return std::optional<std::string>();
+  if (!it->status().ok()) return ReadError(family, it->status(), what);
+  std::optional<std::string> key;
+  if (it->Valid() && it->key().starts_with({prefix.data(), prefix.size()})) {
+    key = it->key().ToString();
   }
-  if (!it->key().starts_with({prefix.data(), prefix.size()})) return std::optional<std::string>();
-  return std::optional(it->key().ToString());
+  const std::string end = key.has_value() ? *key + '\0' : keys::PrefixEnd(prefix);
+  VARVE_RETURN_IF_ERROR(CheckRange(family, first, end, what));
+  return key;
 }
 
 Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::string_view prefix,
@@ -564,10 +604,13 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
     if (it->Valid() && it->key() == bound) it->Prev();
   }
   if (!it->status().ok()) return ReadError(family, it->status(), what);
-  if (!it->Valid() || !it->key().starts_with({prefix.data(), prefix.size()})) {
-    return std::optional<std::string>();
+  std::optional<std::string> key;
+  if (it->Valid() && it->key().starts_with({prefix.data(), prefix.size()})) {
+    key = it->key().ToString();
   }
-  return std::optional<std::string>(it->key().ToString());
+  VARVE_RETURN_IF_ERROR(
+      CheckRange(family, key.has_value() ? std::string_view(*key) : prefix, end, what));
+  return key;
 }
 
 rocksdb::Status Database::FinishTable(rocksdb::SstFileWriter* writer,

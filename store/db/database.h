@@ -244,6 +244,7 @@ class Database {
   Status Open(const std::filesystem::path& path, bool for_writing);
   Status OpenReadOnly(const std::shared_ptr<rocksdb::FileSystem>& file_system);
   Status OpenDespite() const;
+  Status OpenSound();
   Status OpenWriter();
   Status VerifySeal();
   Status AddTags(std::vector<rocksdb::IngestExternalFileArg>* args);
@@ -277,6 +278,8 @@ class Database {
   bool AnswersUnlessLost() const;
   void Note(Seen seen) const;
   std::string LostOf(Family family) const;
+  Status CheckRange(Family family, std::string_view first, std::string_view end,
+                    const std::string& what) const;
   Status ReadError(Family family, const rocksdb::Status& status, const std::string& what) const;
   Status CheckNotStale(Family family, const std::string& what) const;
   template <typename Read>
@@ -297,6 +300,10 @@ class Database {
   std::shared_ptr<SealGuard> guard_;               // for writers of a sealed store only
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
   std::unique_ptr<rocksdb::Env> env_;              // over file_system_ or a FrameFileSystem
+  std::unique_ptr<rocksdb::Env> sound_env_;        // of sound_
+  // For scans of a reader that was opened although tables are lost: the same state without them.
+  // Null: there is no such state.
+  std::shared_ptr<const OpenRocksDb> sound_;
   std::shared_ptr<DeadChunkFilterFactory> filter_;
   rocksdb::DBOptions db_options_;
   std::vector<rocksdb::ColumnFamilyOptions> family_options_;

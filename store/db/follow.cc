@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/guarded.h"
+#include "base/util.h"
 #include "store/db/database.h"
 #include "store/db/manifest_note.h"
 #include "store/db/manifest_tables.h"
@@ -121,7 +122,10 @@ Status Database::OpenReader() {
   if (seen.lost.empty()) return Status::Ok();
   lost_ = std::move(seen.lost);
   despite_lost_ = true;
-  return OpenDespite();
+  VARVE_RETURN_IF_ERROR(OpenDespite());
+  const Status sound =
+      OpenSound();  // without it, a scan of a family that lacks a table is an error
+  return IsShortage(sound) ? sound : Status::Ok();
 }
 
 // Opens the newest state while a writer may be at work. If a family lacks a table, it may show an

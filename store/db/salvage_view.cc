@@ -106,19 +106,21 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store, const
   return damaged;
 }
 
+void AppendRemoval(const LostTable& table, std::string* manifest) {
+  std::string edit;
+  AppendVarint(kDeletedFileTag, &edit);
+  AppendVarint(static_cast<uint64_t>(table.level), &edit);
+  AppendVarint(table.number, &edit);
+  if (table.family_id != 0) {
+    AppendVarint(kFamilyTag, &edit);
+    AppendVarint(table.family_id, &edit);
+  }
+  AppendLogRecord(edit, manifest);
+}
+
 std::string WithoutTables(std::string manifest, std::span<const DamagedTable> left_out) {
   manifest.resize(EndOfLogRecords(manifest, LogChecksums::kCompare));
-  for (const DamagedTable& table : left_out) {
-    std::string edit;
-    AppendVarint(kDeletedFileTag, &edit);
-    AppendVarint(static_cast<uint64_t>(table.level), &edit);
-    AppendVarint(table.number, &edit);
-    if (table.family_id != 0) {
-      AppendVarint(kFamilyTag, &edit);
-      AppendVarint(table.family_id, &edit);
-    }
-    AppendLogRecord(edit, &manifest);
-  }
+  for (const DamagedTable& table : left_out) AppendRemoval(table, &manifest);
   return manifest;
 }
 

@@ -25,17 +25,11 @@ namespace varve::internal {
 
 // A table file of the newest state that is missing, cut, does not open, or has a damaged block.
 struct DamagedTable : LostTable {
-  uint64_t number = 0;  // of the file
-  int level = 0;
-  uint32_t family_id = 0;
-  std::string first_key, last_key;  // as the manifest has them
   // True: it opens, so that a read fails only where it needs a damaged block.
   bool is_readable = false;
   // True: it may not have its tag, so nothing in it may be read. So is every damaged table of a
   // sealed store: whoever forges one block can damage another.
   bool is_untrusted = false;
-
-  bool MayHold(std::string_view key) const { return first_key <= key && key <= last_key; }
 };
 
 // Verifies every block of every table file. With a sealer, a file without its tag is damaged, and
@@ -71,6 +65,8 @@ Status MakeViewOfManifest(const std::filesystem::path& store, const FormatFile& 
 Status MakeSalvageView(const std::filesystem::path& store, const FormatFile& format,
                        std::span<const DamagedTable> left_out, const std::filesystem::path& view);
 
+// Appends the record that takes a table file out of a manifest, which ends with a whole record.
+void AppendRemoval(const LostTable& table, std::string* manifest);
 // For tests: returns a manifest with the records appended that take the table files out of it. What
 // comes after the last whole record, as a crash may leave it, is cut off.
 std::string WithoutTables(std::string manifest, std::span<const DamagedTable> left_out);

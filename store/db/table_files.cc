@@ -261,7 +261,8 @@ Result<TableFiles> FindTableFiles(const std::filesystem::path& store) {
 Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store,
                                               const Families& families,
                                               const std::set<std::string>& sound) {
-  VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest(store, families));
+  FamilyIds ids;
+  VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest(store, families, &ids));
   std::vector<LostTable> lost;
   for (const rocksdb::LiveFileMetaData& file : files) {
     const std::string name = std::filesystem::path(file.name).filename();
@@ -269,9 +270,15 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
     const std::filesystem::path full = DbPath(store) / name;
     VARVE_ASSIGN_OR_RETURN(const std::string what, WhatAilsTable(full, file));
     if (what.empty()) continue;
-    lost.push_back(
-        {file.column_family_name, name,
-         "table file " + full.string() + " of family " + file.column_family_name + " " + what});
+    lost.push_back({.family = file.column_family_name,
+                    .file = name,
+                    .what = "table file " + full.string() + " of family " +
+                            file.column_family_name + " " + what,
+                    .number = file.file_number,
+                    .level = file.level,
+                    .family_id = ids[file.column_family_name],
+                    .first_key = file.smallestkey,
+                    .last_key = file.largestkey});
   }
   if (lost.empty()) return lost;
   // A writer removes a file only after the manifest has ceased to name it.

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "varve/result.h"
@@ -84,6 +85,12 @@ struct LostTable {
   std::string family;
   std::string file;  // its name in `db`: 000012.sst
   std::string what;  // a sentence that names the file and what is wrong with it
+  uint64_t number = 0;
+  int level = 0;
+  uint32_t family_id = 0;
+  std::string first_key, last_key;  // as the manifest has them
+
+  bool MayHold(std::string_view key) const { return first_key <= key && key <= last_key; }
 };
 // Returns every lost table file of the newest state. It does not look at files in `sound`. A file
 // that a writer removes meanwhile is not lost.

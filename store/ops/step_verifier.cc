@@ -269,8 +269,8 @@ Result<const StepVerifier::ListVerdict*> StepVerifier::VerifyList(const TensorRe
   } else {
     for (const ChunkRef& ref : *refs) keys::AppendIndex(ref.digest, &verdict.digests);
     const uint64_t first = index * kChunksPerList;
-    const Status read = presence_.has_value() ? FindChunks(*refs, first)
-                                              : VerifyChunks(*refs, record.dtype, first);
+    const Status read =
+        presence_.has_value() ? FindChunks(*refs, first) : VerifyChunks(*refs, record.dtype, first);
     if (IsOfThisProcess(read)) return read;
     verdict.fault = read.message();
   }

@@ -281,6 +281,10 @@ class Case:
             for name, text in self.found.items():
                 if not text.startswith("error"):
                     self.expect(name in kept, f"repair loses {name}, which can be read")
+                elif self.kind in WHOLE_KINDS and self.family:  # no key of another file is hidden
+                    self.expect(
+                        name not in kept, f"{name} cannot be read, and repair keeps it: {text}"
+                    )
             for name in set(self.template.steps) - kept - lost:
                 self.expect(self.family == "steps" or report["warnings"], f"{name} is not named")
             for name in kept:

@@ -3,7 +3,8 @@
 // damage_reader STORE MAX_TENSOR_BYTES RUN@STEP...: opens a store for reading, reads each of these
 // steps, whether it is listed or not, and prints one line for each: `RUN@STEP CONTENT FACTS`, or
 // `RUN@STEP error: CODE: MESSAGE`. FACTS are what no content number says: time, metrics and tags.
-// The bytes of all tensors and items have been compared with those of the content. Exits 1 when the
+// The bytes of all tensors and items have been compared with those of the content, and the items
+// have been listed. Exits 1 when the
 // store does not open, with `error: CODE: MESSAGE`.
 #include <cstdlib>
 #include <iostream>
@@ -23,6 +24,7 @@ Result<std::string> Describe(const Store& store, const ContentPlan& plan, const 
                              uint64_t step) {
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(run, step));
   VARVE_RETURN_IF_ERROR(VerifyContent(*reader, plan));
+  VARVE_RETURN_IF_ERROR(reader->ListBytes().status());
   VARVE_ASSIGN_OR_RETURN(const uint64_t content, ReadContentNumber(*reader));
   std::ostringstream text;
   const CheckpointInfo& info = reader->info();

@@ -14,11 +14,13 @@ so:
   VARVE_ROWS=1,4       only these rows
 """
 
+import concurrent.futures
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import harness
@@ -38,6 +40,7 @@ class Row:
     """One row. Its programs write to one log."""
 
     def __init__(self, number, folder):
+        self.lock = threading.Lock()  # of the log
         self.log = folder / f"{number}.log"
         self.log.write_text("")
 
@@ -56,7 +59,7 @@ class Row:
             cwd=ROOT,
             env=environment,
         )
-        with self.log.open("a") as log:
+        with self.lock, self.log.open("a") as log:
             log.write(f"$ {' '.join(map(str, command))}\n{done.stdout}exit {done.returncode}\n")
         if done.returncode != 0:
             raise Failed(f"{pathlib.Path(command[-1]).name}: exit {done.returncode}", done.stdout)
@@ -79,9 +82,13 @@ def find(pattern, text):
 
 def faults(row):
     full = setting("CUTS", "full") == "full"
-    cuts = row.run(harness.program("power_cut_test"), "--gtest_brief=1", full=full)
-    io = row.run(harness.program("faults_test"), "--gtest_brief=1", full=full)
-    command = row.python("tests/system/command_faults_test.py", full=full)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # none uses two cores
+        programs = [
+            pool.submit(row.run, harness.program("power_cut_test"), "--gtest_brief=1", full=full),
+            pool.submit(row.run, harness.program("faults_test"), "--gtest_brief=1", full=full),
+            pool.submit(row.python, "tests/system/command_faults_test.py", full=full),
+        ]
+    cuts, io, command = (program.result() for program in programs)
     num_cuts = total(r"(\d+) power cuts", cuts)
     num_operations = total(r"cuts at (\d+) operations", cuts)
     violations = total(r"operations, (\d+) violations", cuts)
