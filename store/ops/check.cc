@@ -639,7 +639,12 @@ Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, Che
     StepFaults faults;
     VARVE_RETURN_IF_ERROR(verifier.Verify(
         step, run, [](uint64_t) {}, &faults));
-    if (faults.empty() && has_name) continue;
+    if (faults.empty() && has_name) {  // its tags may be lost
+      const Status opened = store.OpenCheckpoint(run, step.step).status();
+      if (IsShortage(opened)) return opened;
+      if (!opened.ok()) faults.Add("", opened.message());
+      if (opened.ok()) continue;
+    }
     report->damaged_steps.push_back({run, step.step});
     report->errors.push_back(StepName(run, step.step) +
                              (!faults.empty()
