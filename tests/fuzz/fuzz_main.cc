@@ -14,8 +14,10 @@ namespace {
 
 using varve::internal::fuzz::AllTargets;
 using varve::internal::fuzz::FuzzTarget;
+using varve::internal::fuzz::ProcessorSeconds;
 
 void (*run)(std::span<const std::byte>) = nullptr;
+double most_seconds = 0;  // libFuzzer ends what never ends (run_fuzzers.py)
 
 const char* Environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -33,6 +35,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
       std::printf("%s\n", std::string(target.name).c_str());
     if (target.name != wanted) continue;
     run = target.run;
+    most_seconds = target.most_seconds();
     for (size_t i = 0; !seeds.empty() && i < target.seeds.size(); ++i) {
       std::ofstream(seeds + "/seed" + std::to_string(i), std::ios::binary) << target.seeds[i];
     }
@@ -44,6 +47,11 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const double start = ProcessorSeconds();
   run(std::as_bytes(std::span(data, size)));
-  return 0;
+  const double seconds = ProcessorSeconds() - start;
+  if (seconds < most_seconds) return 0;
+  std::fprintf(stderr, "this input took %.1f s of the processor, expected less than %.0f s\n",
+               seconds, most_seconds);
+  std::abort();
 }

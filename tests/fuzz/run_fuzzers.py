@@ -2,28 +2,40 @@
 """Runs each fuzz target under libFuzzer for some seconds, and prints one table (scripts/fuzz)."""
 
 import argparse
+import base64
 import concurrent.futures
 import dataclasses
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 import time
 
-HANG_SECONDS = 5
+# The targets say what an input may take of the processor (targets.h). This is for those that never end or
+# that wait. It is longer, because on a busy machine an input waits for the processor, too.
+STUCK_SECONDS = 300
 MEMORY_MIB = 2048  # of the whole process, with the sanitizer's own
 ALLOCATION_MIB = 256  # at once: no input is longer than a MiB
+PRINTED_BYTES = 64 << 10  # of an input
+PRINTED_LINES = 150  # of what a target said
+
+SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
+SETTINGS = {
+    # addr2line is always there, llvm-symbolizer is not.
+    "ASAN_OPTIONS": "detect_container_overflow=0:allow_addr2line=1",
+    "LSAN_OPTIONS": f"suppressions={SUPPORT}/lsan.supp:print_suppressions=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
 
 
-def environment(**more):
-    root = pathlib.Path(__file__).parents[2]
-    return os.environ | {
-        "ASAN_OPTIONS": "detect_container_overflow=0",
-        "LSAN_OPTIONS": f"suppressions={root}/tests/support/lsan.supp:print_suppressions=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        **more,
-    }
+def fixed_layout():
+    """A sanitizer may not find room among addresses at random, so they are switched off where that works."""
+    command = ["setarch", "--addr-no-randomize"]
+    works = subprocess.run([*command, "true"], stderr=subprocess.DEVNULL).returncode == 0
+    return command if works else []
 
 
 def last_number(pattern, text):
@@ -31,24 +43,36 @@ def last_number(pattern, text):
     return int(found[-1]) if found else 0
 
 
+@dataclasses.dataclass
+class Finding:
+    target: str
+    what: pathlib.Path | str  # the input, or how the target ended without one
+
+    def __str__(self):
+        return str(self.what)
+
+
 class Fuzzer:
     def __init__(self, build):
         self.build = build
         self.program = build / "bin" / "varve_fuzz"
+        self.prefix = fixed_layout()
 
     def command(self, *arguments):
-        # A sanitizer may not find room among addresses at random.
-        return ["setarch", "--addr-no-randomize", str(self.program), *map(str, arguments)]
+        return [*self.prefix, str(self.program), *map(str, arguments)]
 
     def names(self):
         done = subprocess.run(
             self.command(),
-            env=environment(VARVE_FUZZ_LIST="1"),
+            env=os.environ | SETTINGS | {"VARVE_FUZZ_LIST": "1"},
             capture_output=True,
             text=True,
             check=True,
         )
         return done.stdout.split()
+
+    def log_of(self, name):
+        return self.build / "findings" / f"{name}.log"
 
     def run(self, name, seconds):
         """Returns (executions, coverage, inputs kept, findings, seconds)."""
@@ -56,32 +80,38 @@ class Fuzzer:
         for folder in (corpus, findings):
             folder.mkdir(parents=True, exist_ok=True)
         before = set(findings.iterdir())
-        subprocess.run(
-            self.command(),
-            env=environment(VARVE_FUZZ_TARGET=name, VARVE_FUZZ_SEEDS=str(corpus)),
-            check=True,
-        )
-        started = time.monotonic()
-        done = subprocess.run(
-            self.command(
-                corpus,
-                f"-max_total_time={seconds}",
-                f"-timeout={HANG_SECONDS}",
-                f"-rss_limit_mb={MEMORY_MIB}",
-                f"-malloc_limit_mb={ALLOCATION_MIB}",
-                "-print_final_stats=1",
-                f"-artifact_prefix={findings}/",
-            ),
-            env=environment(VARVE_FUZZ_TARGET=name),
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-        took = time.monotonic() - started
-        (self.build / "findings" / f"{name}.log").write_text(done.stderr)
-        found = sorted(set(findings.iterdir()) - before)
-        if done.returncode != 0 and not found:
-            found = [f"exit {done.returncode}"]
+        shm = pathlib.Path("/dev/shm")
+        # A target that crashes leaves its own folder.
+        with tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as scratch:
+            settings = os.environ | SETTINGS | {"VARVE_FUZZ_TARGET": name, "TMPDIR": scratch}
+            subprocess.run(
+                self.command(), env=settings | {"VARVE_FUZZ_SEEDS": str(corpus)}, check=True
+            )
+            started = time.monotonic()
+            done = subprocess.run(
+                self.command(
+                    corpus,
+                    f"-max_total_time={seconds}",
+                    f"-timeout={STUCK_SECONDS}",
+                    f"-report_slow_units={STUCK_SECONDS}",
+                    f"-rss_limit_mb={MEMORY_MIB}",
+                    f"-malloc_limit_mb={ALLOCATION_MIB}",
+                    "-print_final_stats=1",
+                    "-print_funcs=0",  # to look up their names takes time
+                    f"-artifact_prefix={findings}/",
+                ),
+                env=settings,
+                capture_output=True,
+                text=True,
+                errors="replace",
+            )
+            took = time.monotonic() - started
+        self.log_of(name).write_text(done.stderr)
+        written = map(pathlib.Path, re.findall(r"Test unit written to (.+)", done.stderr))
+        inputs = sorted({*findings.iterdir()} - before | {*written})
+        if done.returncode != 0 and not inputs:
+            inputs = [f"exit {done.returncode}"]
+        found = [Finding(name, each) for each in inputs]
         executions = last_number(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
         executions = executions or last_number(r"^#(\d+)", done.stderr)
         coverage = last_number(r"cov: (\d+)", done.stderr)
@@ -141,6 +171,31 @@ def print_table(totals, rounds, seconds):
     return executions, num_found
 
 
+def print_finding(fuzzer, finding):
+    """All that is needed to see it again where nothing is left of this machine."""
+    print(f"\nFINDING in target {finding.target}: {finding}")
+    if isinstance(finding.what, pathlib.Path):
+        size = finding.what.stat().st_size
+        again = {"VARVE_FUZZ_TARGET": finding.target} | SETTINGS
+        again = [f"{name}={shlex.quote(value)}" for name, value in again.items()]
+        print("reproduce it, after scripts/fuzz has built the program:")
+        print(f"  {' '.join(again)} {shlex.join(fuzzer.command(finding.what))}")
+        if size <= PRINTED_BYTES:
+            text = base64.b64encode(finding.what.read_bytes()).decode()
+            print(f"the input has {size} bytes. To make it elsewhere:")
+            print(f"  base64 -d >{shlex.quote(str(finding.what))} <<<'{text}'")
+        else:
+            print(f"the input has {size} bytes, too many to print")
+    log = fuzzer.log_of(finding.target)
+    lines = log.read_text().splitlines()
+    start = next(
+        (i for i, line in enumerate(lines) if re.search(r"==\d+==|runtime error", line)), 0
+    )
+    start = max(start - 3, 0)  # with what the target itself said of it
+    print(f"what the target said ({log}):")
+    print("\n".join("  " + line[:500] for line in lines[start : start + PRINTED_LINES]))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
@@ -160,6 +215,9 @@ def main():
         sys.exit(f'no target has "{options.only}" in its name')
     rounds = run_rounds(fuzzer, totals, options)
     executions, num_found = print_table(totals, rounds, options.seconds)
+    for each in totals.values():
+        for finding in each.found:
+            print_finding(fuzzer, finding)
     if num_found == 0 and executions < options.executions:
         print(f"a round had no executions, so {options.executions} were not reached")
         return 1

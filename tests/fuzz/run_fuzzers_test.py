@@ -18,7 +18,11 @@ case "$VARVE_FUZZ_TARGET" in
   fast) executions=1000 ;;
   slow) executions=10 ;;
   idle) executions=0 ;;
-  broken) executions=5; for a in "$@"; do [[ $a == -artifact_prefix=* ]] && touch "${a#*=}crash-1"; done ;;
+  gone) echo "out of memory" >&2; exit 3 ;;
+  broken)
+    executions=5
+    echo "it broke" >&2
+    for a in "$@"; do [[ $a == -artifact_prefix=* ]] && printf '12 a' >"${a#*=}crash-1"; done ;;
 esac
 echo "#$executions DONE cov: 7 ft: 9" >&2
 echo "stat::number_of_executed_units: $executions" >&2
@@ -64,6 +68,21 @@ class RoundsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("3 s each: 1005 executions, 1 findings", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^broken .*crash-1$")
+
+    def test_a_finding_tells_how_to_see_it_again(self):
+        done = self.run_with("fast broken")
+        self.assertEqual(done.returncode, 1)
+        path = self.build / "findings" / "broken" / "crash-1"
+        self.assertIn(f"FINDING in target broken: {path}\n", done.stdout)
+        self.assertRegex(done.stdout, f"(?m)^  VARVE_FUZZ_TARGET=broken .*/varve_fuzz {path}$")
+        self.assertIn(f"base64 -d >{path} <<<'MTIgYQ=='\n", done.stdout)
+        self.assertIn("\n  it broke\n", done.stdout)
+
+    def test_a_target_that_fails_without_an_input_is_a_finding(self):
+        done = self.run_with("fast gone")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("FINDING in target gone: exit 3\n", done.stdout)
+        self.assertIn("\n  out of memory\n", done.stdout)
 
     def test_targets_that_do_nothing_are_an_error(self):
         done = self.run_with("idle", "--executions", "10")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/targets.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -14,8 +15,8 @@ namespace fs = std::filesystem;
 class Scratch {
  public:
   Scratch() {
-    path_ = (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
-            "varve-fuzz-XXXXXX";
+    const bool is_told = std::getenv("TMPDIR") != nullptr || !fs::is_directory("/dev/shm");
+    path_ = (is_told ? fs::temp_directory_path() : fs::path("/dev/shm")) / "varve-fuzz-XXXXXX";
     if (::mkdtemp(path_.data()) == nullptr) std::abort();
   }
   Scratch(const Scratch&) = delete;
@@ -36,6 +37,12 @@ const fs::path& ScratchFolder() {
   static const Scratch scratch;
   static const fs::path path = scratch.path();
   return path;
+}
+
+double ProcessorSeconds() {
+  timespec time;
+  Require(::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
 void WriteFile(const fs::path& path, std::string_view bytes) {

@@ -25,6 +25,9 @@ struct FuzzTarget {
   std::vector<std::string> seeds;  // valid inputs, for mutations to start from
   // Opens whole stores, so that few inputs must do where time is short.
   bool is_slow = false;
+
+  // What an input may take of the processor. 40 calls of a store took 11 s, with the sanitizers.
+  double most_seconds() const { return is_slow ? 60 : 5; }
 };
 
 std::vector<FuzzTarget> FrameTargets();
@@ -61,13 +64,17 @@ class ExactBytes {
 // The bytes of a file of tests/golden. Empty when it is missing.
 std::string ReadGolden(const std::string& name);
 
+// The processor's time of all threads of this process. Unlike the time on the wall, it does not
+// tell how busy the machine is.
+double ProcessorSeconds();
+
 // Ends the process unless it holds.
 inline void Require(bool holds) {
   if (!holds) std::abort();
 }
 
-// A folder of this process, in memory where that is possible. It is removed when the process ends
-// in order.
+// A folder of this process: in $TMPDIR, otherwise in memory where that is possible. It is removed
+// when the process ends in order.
 const std::filesystem::path& ScratchFolder();
 void WriteFile(const std::filesystem::path& path, std::string_view bytes);
 std::string ReadFile(const std::filesystem::path& path);
