@@ -74,6 +74,12 @@ def verbs():
         Verb("check", ["check", "--read-data"], reads=True),
         Verb("diff", ["diff", 1, 5], reads=True),
         Verb("repair", ["repair", "--yes"], start="damaged", changes=ALL),
+        Verb(
+            "repair partial",
+            ["repair", "--keep-partial", "--yes"],
+            start="damaged",
+            changes=ALL,
+        ),
         Verb("seal", ["seal"], start="unsealed"),
     ]
 
@@ -90,14 +96,15 @@ class Template:
                 tool.must(f"save {step} {step}")
             self.push()
             harness.varve(folder / "pulled", "pull", f"file://{self.remote}")
-            for step in (4, 5, 6):
+            for step in (4, 5):
                 tool.must(f"save {step} {step}")
+            before_last = self.tables()
+            tool.must("save 6 6")
+            of_last = self.tables() - before_last
             tool.must("save 50 50")
         harness.varve(self.store, "drop", 50, "--no-reclaim")  # a reclaim has work to do
         harness.varve(self.store, "tag", 5, "old")
         self.push()
-        shutil.copytree(self.store, folder / "damaged")
-        max((folder / "damaged").glob("db/*.sst"), key=lambda file: file.stat().st_size).unlink()
         self.make_unsealed()
         rng = random.Random(3)
         self.input = files.write(
@@ -105,10 +112,37 @@ class Template:
         )
         self.content = files.read(self.input)
         self.read = read_steps(self.store, ALL)
-        self.read_damaged = read_steps(folder / "damaged", ALL)
+        self.make_damaged(
+            max(of_last & self.tables(), key=lambda name: (self.store / name).stat().st_size)
+        )
 
     def push(self):
         harness.varve(self.store, "push", f"file://{self.remote}")
+
+    def tables(self):
+        """The names of the table files in the store."""
+        return {str(path.relative_to(self.store)) for path in self.store.glob("db/*.sst")}
+
+    def make_damaged(self, table):
+        """A store without this table. Some of its steps are whole, and of a lost one some tensors are."""
+        store = self.folder / "damaged"
+        shutil.copytree(self.store, store)
+        (store / table).unlink()
+        self.read_damaged = read_steps(store, ALL)
+        self.whole = {name for name, text in self.read_damaged.items() if text != "error:"}
+        report = harness.varve_json(
+            store, "repair", "--keep-partial", "--dry-run", expect=harness.DAMAGED
+        )
+        out = self.folder / "step.safetensors"
+        self.partial = {}  # what a repair keeps in part: its tensors with their bytes
+        for part in report["partial"]:
+            harness.varve(self.store, "export", f"{part['run']}@{part['step']}", "-o", out)
+            saved = files.read(out)
+            assert part["kept_tensors"] and part["lost_tensors"], part
+            name = f"{part['kept_in']}@{part['step']}"
+            self.partial[name] = {tensor: saved[tensor] for tensor in part["kept_tensors"]}
+            out.unlink()
+        assert self.whole and self.partial, f"{self.read_damaged} {report}"
 
     def make_unsealed(self):
         """A sealed store that has lost its seal."""
@@ -179,7 +213,7 @@ class Run:
         if not self.is_there():
             return
         there = listed(self.store)
-        kept = self.verb.kept()
+        kept = self.template.whole if self.verb.start == "damaged" else self.verb.kept()
         assert kept <= there, f"lost: {kept - there}"
         expected = self.template.expected(self.verb)
         compared = kept if self.verb.name == "replace" else there & set(expected)
@@ -187,6 +221,18 @@ class Run:
         assert found == {name: expected[name] for name in compared}, found
         if self.verb.name == "pull new":
             assert there == ALL, f"a pulled store without {ALL - there}"
+        if self.verb.start == "damaged":
+            self.expect_partial(there - ALL - {f"main@{NEWER}"})
+
+    def expect_partial(self, there):
+        """Steps that are kept in part are all there, each as the repair says, or none of them is."""
+        partial = self.template.partial if self.verb.name == "repair partial" else {}
+        assert not there or there == set(partial), there
+        for name in there:
+            out = self.folder / "part.safetensors"
+            harness.varve(self.store, "export", name, "-o", out)
+            assert files.read(out) == partial[name], f"{name} has other tensors or bytes"
+            out.unlink()
 
     def expect_imported(self, step):
         out = self.folder / "imported.safetensors"
@@ -203,6 +249,10 @@ class Run:
             self.expect_imported(NEW)
         elif name == "replace":
             self.expect_imported(6)
+        elif self.verb.start == "damaged":
+            partial = self.template.partial if name == "repair partial" else {}
+            there = listed(self.store)
+            assert there == self.template.whole | set(partial), f"after a repair: {there}"
         elif self.verb.makes in ("store", "remote"):
             self.expect_made()
 

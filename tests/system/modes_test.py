@@ -94,7 +94,7 @@ class ModesTest(unittest.TestCase):
                 stdout=subprocess.DEVNULL,
             )
             self.private(run.store)
-            if verb.name == "repair":
+            if verb.start == "damaged":
                 self.private(run.folder / "store~damaged")
             if verb.name in destinations:
                 self.private(run.dest / destinations[verb.name])
