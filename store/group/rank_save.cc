@@ -198,6 +198,7 @@ Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     if (std::exchange(seen, state.next) == state.next) return std::nullopt;
     if (!state.IsCurrent(author_)) {
+      if (state.epoch == author_.epoch) return Replaced(state, author_);
       return Status::Aborted("epoch " + std::to_string(state.epoch) +
                              " of the job has begun; this rank belongs to epoch " +
                              std::to_string(author_.epoch));
