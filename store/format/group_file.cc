@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/create_once.h"
+#include "base/file_descriptor.h"
 #include "base/folders.h"
 #include "base/random_number.h"
 #include "base/util.h"
@@ -54,6 +55,13 @@ Status MakeFolders(const fs::path& root) {
 }
 
 }  // namespace
+
+Status CheckFoldersAreNoLinks(const fs::path& root) {
+  for (const char* const name : {"log", "log/slots", "log/states", "members", "catalogues"}) {
+    VARVE_RETURN_IF_ERROR(CheckIsNoLink(root / name));
+  }
+  return Status::Ok();
+}
 
 fs::path LogFolder(const fs::path& root) { return root / "log"; }
 fs::path MembersFolder(const fs::path& root) { return root / "members"; }

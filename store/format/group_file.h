@@ -46,6 +46,10 @@ Status UpgradeGroupFile(const std::filesystem::path& root, const GroupFile& grou
 // damaged.
 Result<GroupFile> ReadGroupFile(const std::filesystem::path& root);
 
+// kCorruption: a folder of the root is a link. What a writer writes or removes there would be
+// somewhere else.
+Status CheckFoldersAreNoLinks(const std::filesystem::path& root);
+
 std::filesystem::path LogFolder(const std::filesystem::path& root);
 std::filesystem::path MembersFolder(const std::filesystem::path& root);
 std::filesystem::path CataloguesFolder(const std::filesystem::path& root);

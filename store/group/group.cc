@@ -18,6 +18,7 @@ namespace {
 Result<uint64_t> Start(const std::filesystem::path& root, uint32_t num_ranks) {
   if (num_ranks == 0) return Status::InvalidArgument("a group of 0 ranks, expected at least 1");
   VARVE_ASSIGN_OR_RETURN(const GroupFile file, CreateOrReadGroup(root));
+  VARVE_RETURN_IF_ERROR(CheckFoldersAreNoLinks(root));
   VARVE_RETURN_IF_ERROR(UpgradeGroupFile(root, file));
   GroupLog log(MakePosixRecordLog(LogFolder(root)), file.digest_seed);
   const uint64_t nonce = RandomNumber();

@@ -99,6 +99,7 @@ Result<std::unique_ptr<GroupStore>> GroupStore::Load(const fs::path& root,
                                                      const StoreOptions& options,
                                                      bool for_writing) {
   VARVE_ASSIGN_OR_RETURN(const GroupFile file, ReadGroupFile(root));
+  if (for_writing) VARVE_RETURN_IF_ERROR(CheckFoldersAreNoLinks(root));
   std::unique_ptr<GroupStore> store(new GuardedStore<GroupStore>(root, file, options, for_writing));
   const Status status = store->log()->Refresh();
   if (!status.ok()) return status.WithContext(root.string());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/create_once.h"
+#include "base/file_descriptor.h"
 #include "base/random_number.h"
 #include "base/util.h"
 #include "store/db/database_lock.h"
@@ -180,8 +181,10 @@ Result<std::vector<fs::path>> ListFolder(const fs::path& folder) {
   return Status::IOError("cannot list " + folder.string() + ": " + error.message());
 }
 
+// A link is not followed, because asking for a lock makes a file.
 bool IsLocked(const fs::path& folder) {
-  return DatabaseLock::Take(folder).status().code() == StatusCode::kLocked;
+  return CheckIsNoLink(folder).ok() &&
+         DatabaseLock::Take(folder).status().code() == StatusCode::kLocked;
 }
 
 }  // namespace
@@ -214,6 +217,7 @@ Status RequireNotLost(const GroupPlace& place, MemberId member) {
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing) {
   const fs::path folder = MemberFolder(place.root, member);
+  if (for_writing) VARVE_RETURN_IF_ERROR(CheckIsNoLink(folder));
   auto opened = StoreImpl::OpenPath(folder, options, for_writing);
   // The log says whether a member may be without its FORMAT file (RequireNotLost).
   if (std::error_code error; opened.status().code() == StatusCode::kCorruption &&

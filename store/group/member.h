@@ -39,7 +39,7 @@ bool IsMemberLocked(const std::filesystem::path& root, MemberId member);
 // kCorruption names what is lost: parts of steps are in it. Ok: nothing of it is needed, because it
 // is not made yet, or was removed. Call it with the log read after the member was looked at.
 Status RequireNotLost(const GroupPlace& place, MemberId member);
-// Opens a member. It must have the seed of its group.
+// Opens a member. It must have the seed of its group. One that is a link is not opened for writing.
 Result<std::unique_ptr<StoreImpl>> OpenMember(const GroupPlace& place, MemberId member,
                                               const StoreOptions& options, bool for_writing);
 
