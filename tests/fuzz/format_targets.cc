@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cli/foreign/infinitrain_items.h"
 #include "cli/formats/infinitrain_ckpt.h"
 #include "cli/formats/infinitrain_state.h"
 #include "cli/formats/llmc_model.h"
@@ -71,6 +72,19 @@ void ReadJson(std::span<const std::byte> input) {
   ParseInfiniTrainState(exact.text()).status().IgnoreError();
 }
 
+// An item of a store says which file has which tensors. An export writes those files.
+void ReadLayoutItem(std::span<const std::byte> input) {
+  const ExactBytes exact(input);
+  const auto layout = cli::ParseLayoutItem(exact.text());
+  if (!layout.ok()) return;
+  for (const CkptLayout& file : *layout) {
+    Require(file.file == kModelCkpt || file.file == kOptimizerCkpt);
+  }
+  const std::string once = cli::BuildLayoutItem(*layout);
+  const auto again = cli::ParseLayoutItem(once);
+  Require(again.ok() && cli::BuildLayoutItem(*again) == once);
+}
+
 void AppendNumber(uint64_t value, int bytes, std::string* out) {
   for (int i = 0; i < bytes; ++i) *out += static_cast<char>(value >> (8 * i));
 }
@@ -97,6 +111,12 @@ std::vector<std::string> CkptSeeds() {
   const auto entry = BuildCkptEntry(tensor);
   return {BuildCkptHeader(1) + (entry.ok() ? *entry : "") + std::string(24, 'x'),
           BuildCkptHeader(0)};
+}
+
+std::vector<std::string> LayoutSeeds() {
+  const std::vector<CkptLayout> layout = {{std::string(kModelCkpt), {"wte", "h.0 \"é\""}},
+                                          {std::string(kOptimizerCkpt), {"wte.m"}}};
+  return {cli::BuildLayoutItem(layout), cli::BuildLayoutItem({}), R"({"../model.ckpt":["a"]})"};
 }
 
 std::vector<std::string> LlmcSeeds() {
@@ -134,6 +154,7 @@ std::vector<std::string> TorchSeeds() {
 std::vector<FuzzTarget> FormatTargets() {
   return {{"safetensors", ReadSafetensors, SafetensorsSeeds()},
           {"infinitrain_ckpt", ReadCkpt, CkptSeeds()},
+          {"infinitrain_layout", ReadLayoutItem, LayoutSeeds()},
           {"llmc", ReadLlmc, LlmcSeeds()},
           {"torch_npz_dcp", ReadHostileFile, TorchSeeds()},
           {"json",

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/util.h"
+#include "cli/foreign/infinitrain_items.h"
 #include "cli/formats/infinitrain_ckpt.h"
 #include "store/db/manifest_log.h"
 #include "store/db/reference_counts.h"
@@ -206,6 +207,12 @@ std::string CkptOf(size_t n) {
   return file;
 }
 
+std::string LayoutOf(size_t n) {
+  formats::CkptLayout layout{.file = std::string(formats::kModelCkpt), .tensors = {}};
+  for (size_t i = 0; i < n; ++i) layout.tensors.push_back(NameOf(i));
+  return cli::BuildLayoutItem({&layout, 1});
+}
+
 std::string IndexOf(size_t n) {
   nlohmann::json map = nlohmann::json::object();
   for (size_t i = 0; i < n; ++i) map[NameOf(i)] = "x.safetensors";
@@ -244,6 +251,7 @@ constexpr Growing kGrowing[] = {
     {"manifest_record", [](size_t n) { return Repeated("\x06\x01\x07", n); }},
     {"safetensors", SafetensorsOf},
     {"infinitrain_ckpt", CkptOf},
+    {"infinitrain_layout", LayoutOf},
     {"json", IndexOf},
     {"s3_xml", [](size_t n) { return Repeated("<Contents><Key>a&amp;b</Key></Contents>", n); }},
     {"object_url", [](size_t n) { return "s3://bucket/" + Repeated("a%20b/", n); }},
@@ -284,30 +292,39 @@ TEST(GrowthTest, MemoryIsInProportionToTheInput) {
   }
 }
 
-// Every word of every seed becomes a large number.
+// Every word of every seed becomes a large number, of 4 and of 8 bytes. Neither one allocation nor
+// all of them together take more than the input justifies.
 TEST(GrowthTest, ALargeNumberTakesNoMemory) {
   constexpr size_t kFixedBytes = size_t{1} << 20, kBytesPerByte = 1000;
   constexpr size_t kMostWords = 300;
+  constexpr std::pair<uint64_t, size_t> kNumbers[] = {
+      // with their bytes
+      {0x7fffffff, 4}, {0x80000000, 4},        {0xffffffff, 4}, {0x10000000, 4},
+      {0x80000000, 8}, {uint64_t{1} << 62, 8}, {UINT64_MAX, 8}};
   for (const FuzzTarget& target : AllTargets()) {
     if (target.is_slow) continue;
     SCOPED_TRACE(target.name);
     // The header of a frame says how many bytes its chunk has, up to 16 MiB.
     const size_t most = target.name.starts_with("frame") ? size_t{64} << 20 : kFixedBytes;
-    size_t largest = 0;
+    size_t largest = 0, total = 0;
     for (const std::string& seed : target.seeds) {
       target.run(std::as_bytes(std::span(seed)));
       for (size_t at = 0; at + 4 <= std::min(seed.size(), 4 * kMostWords); at += 2) {
-        for (const uint32_t number : {0x7fffffffu, 0xffffffffu, 0x10000000u}) {
+        for (const auto& [number, bytes] : kNumbers) {
+          if (at + bytes > seed.size()) continue;
           std::string input = seed;
-          std::memcpy(input.data() + at, &number, sizeof(number));
+          std::memcpy(input.data() + at, &number, bytes);  // the lower bytes
           const ScarceMemory memory(SIZE_MAX);
           target.run(std::as_bytes(std::span(input)));
           largest = std::max(largest, memory.largest());
+          total = std::max(total, memory.total());
           ASSERT_LE(memory.largest(), most + kBytesPerByte * input.size()) << "at byte " << at;
+          ASSERT_LE(memory.total(), 4 * (most + kBytesPerByte * input.size())) << "at byte " << at;
         }
       }
     }
-    std::cout << target.name << ": at most " << largest << " bytes at once\n";
+    std::cout << target.name << ": at most " << largest << " bytes at once, " << total
+              << " in all\n";
   }
 }
 
