@@ -244,6 +244,32 @@ TEST_F(LostTablesTest, StepsThatDoNotNeedTheFileAreRead) {
   EXPECT_EQ(chunks, 1);
 }
 
+// Also where the table lies in level 0, which RocksDB opens whole for every scan.
+TEST_F(LostTablesTest, StepsWhoseRecordsLieElsewhereAreRead) {
+  store_ = Store::Open(path()).value();
+  std::map<Family, std::vector<std::string>> tables;
+  for (const Family family : {Family::kTensors, Family::kState}) {
+    for (const auto& file : FilesOf(family)) tables[family].push_back(file.path.string());
+  }
+  store_.reset();
+  for (auto& [family, files] : tables) {
+    std::sort(files.begin(), files.end());
+    ASSERT_GE(files.size(), 3u);
+    const Damaged damaged(files[1], Damage::kRemoved);
+    const auto reader = Store::OpenForReading(path()).value();
+    const Answers answers = Ask(*reader);
+    for (const std::string question : {"bytes of 1 of main", "bytes of 3 of main",
+                                       "tensors of 1 of main", "tensors of 3 of main"}) {
+      ASSERT_TRUE(answers.at(question).ok()) << answers.at(question).status().ToString();
+      EXPECT_EQ(*answers.at(question), *whole_.at(question));
+    }
+    const Status status = answers.at("tensors of 2 of main").status();
+    EXPECT_TRUE(Names(status, fs::path(files[1]).filename())) << status.ToString();
+    const CheckReport check = reader->Check({}).value();
+    EXPECT_EQ(check.damaged_steps, (std::vector<CheckpointId>{{"main", 2}}));
+  }
+}
+
 TEST_F(LostTablesTest, OtherFilesThatAreLostHideNothing) {
   for (const std::string& file : DbFiles()) {
     if (file.ends_with(".sst")) continue;
