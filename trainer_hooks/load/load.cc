@@ -61,9 +61,9 @@ Result<Rest> ReadRest(const CheckpointReader& reader, const std::optional<Topolo
   VARVE_ASSIGN_OR_RETURN(const auto names, reader.ListBytes());
   std::vector<StateItem> items;
   for (const std::string& stored : names) {
-    ItemName item = DecodeItemName(stored);
+    const ItemName item = DecodeItemName(stored);
     VARVE_ASSIGN_OR_RETURN(auto value, reader.ReadBytes(stored));
-    items.push_back({std::move(item.name), item.rank, std::move(value)});
+    items.push_back({std::string(item.name), item.rank, std::move(value)});
   }
   TrainerProgress none;
   VARVE_RETURN_IF_ERROR(FitRankStates(saved_by, into.topology, options.rank_states,

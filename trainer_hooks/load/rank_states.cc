@@ -101,7 +101,7 @@ Status FitRankTensors(const std::optional<Topology>& stored_by,
   std::erase_if(*stored, [&](const TensorInfo& info) {
     const ItemName of = DecodeItemName(info.name);
     if (!of.rank.has_value()) return false;
-    if (are_others) names.insert(of.name);
+    if (are_others) names.emplace(of.name);
     return are_others || of.rank != options->rank;
   });
   std::string text;

@@ -24,10 +24,11 @@ std::string RankPrefix(uint32_t rank) {
 
 Result<std::string> EncodeItemName(const ItemName& item) {
   VARVE_RETURN_IF_ERROR(ValidateName("item name", item.name));
-  std::string stored = item.rank.has_value() ? RankPrefix(*item.rank) + item.name : item.name;
+  std::string stored = item.rank.has_value() ? RankPrefix(*item.rank) : std::string();
+  stored += item.name;
   VARVE_RETURN_IF_ERROR(ValidateName("item name", stored));
   if (!(DecodeItemName(stored) == item)) {
-    return Status::InvalidArgument("item name \"" + item.name +
+    return Status::InvalidArgument("item name \"" + std::string(item.name) +
                                    "\" is kept for an item of a rank, expected another for an "
                                    "item of the whole job");
   }
@@ -35,7 +36,7 @@ Result<std::string> EncodeItemName(const ItemName& item) {
 }
 
 ItemName DecodeItemName(std::string_view stored) {
-  ItemName whole{std::string(stored), std::nullopt};
+  ItemName whole{stored, std::nullopt};
   if (!stored.starts_with(kPrefix)) return whole;
   const std::string_view rest = stored.substr(kPrefix.size());
   uint32_t rank = 0;
@@ -43,7 +44,7 @@ ItemName DecodeItemName(std::string_view stored) {
   if (parsed.ec != std::errc()) return whole;
   const std::string prefix = RankPrefix(rank);
   if (!stored.starts_with(prefix) || stored.size() == prefix.size()) return whole;
-  return {std::string(stored.substr(prefix.size())), rank};
+  return {stored.substr(prefix.size()), rank};
 }
 
 }  // namespace varve::internal

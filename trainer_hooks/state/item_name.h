@@ -14,7 +14,7 @@
 namespace varve::internal {
 
 struct ItemName {
-  std::string name;
+  std::string_view name;         // borrowed
   std::optional<uint32_t> rank;  // unset: of the whole job
   bool operator==(const ItemName&) const = default;
 };
