@@ -163,13 +163,9 @@ std::string Tables(size_t n) {
 }
 
 std::string Held(size_t n) {
-  std::vector<HeldTensor> held(n);
-  for (size_t i = 0; i < n; ++i) {
-    held[i].name = NameOf(i);
-    held[i].shape = {8, 4};
-    held[i].layout = ShardLayout::Whole(held[i].shape);
-  }
-  return EncodeHeld(held);
+  TrainingState state;
+  for (size_t i = 0; i < n; ++i) state.tensors.push_back({{.name = NameOf(i), .shape = {8, 4}}});
+  return std::string(AsString(EncodeHeld(state, {})));
 }
 
 std::string Pieces(size_t n) {

@@ -19,9 +19,10 @@ namespace {
 
 void ReadHeld(std::span<const std::byte> input) {
   const ExactBytes exact(input);
-  const auto held = DecodeHeld(exact.text());
+  const auto held = DecodeHeld(exact.bytes());
   if (!held.ok()) return;
-  const auto again = DecodeHeld(EncodeHeld(*held));
+  const std::vector<std::byte> list = EncodeHeld(*held);
+  const auto again = DecodeHeld(list);
   Require(again.ok() && *again == *held);
 }
 
@@ -78,18 +79,17 @@ std::vector<std::string> MessageSeeds() {
 std::vector<std::string> HeldSeeds() {
   HeldTensor whole, part;
   whole.name = "layer.0.weight";
-  whole.shape = {8, 4};
   whole.alias_of = "other";
-  whole.layout = ShardLayout::Whole(whole.shape);
+  whole.layout = ShardLayout::Whole({8, 4});
   part.name = "layer.0.moment";
-  part.shape = {4, 4};
   part.role = TensorRole::kOptimizer;
   part.layout =
       ShardLayout{.global_shape = {8, 4}, .axes = {{{4, 4, false}}, {{0, 4, false}}}, .flat = {}};
   part.can_cut = true;
   part.had = Range{2, 5};
   const HeldTensor all[] = {whole, part};
-  return {EncodeHeld(all), EncodeHeld({})};
+  return {std::string(AsString(EncodeHeld(all))),
+          std::string(AsString(EncodeHeld(std::vector<HeldTensor>())))};
 }
 
 std::vector<std::string> PieceSeeds() {

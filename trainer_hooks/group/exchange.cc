@@ -75,7 +75,7 @@ class Exchange {
 
   Status Run() {
     FindWanted();
-    VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(EncodeHeld(wanted_))));
+    VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(EncodeHeld(wanted_)));
     VARVE_RETURN_IF_ERROR(Agree(ranks_, MakePlan(lists)));
     NoteExchanged();
     Status status = device_ == kHost ? ReadAlone() : Status::Ok();
@@ -168,12 +168,12 @@ std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
   }
   if (layouts.empty()) return std::nullopt;
   const TensorInfo& last = *(it - 1);
-  HeldTensor wanted{{.name = std::string(request.name()), .dtype = last.dtype}};
+  HeldTensor wanted{.name = last.name, .dtype = last.dtype};
   wanted.layout =
       Canonical(request.region() != nullptr ? *request.region()
                                             : ShardLayout::Whole(layouts[0].global_shape));
-  const Result<RegionPlan> plan = PlanRegion(layouts, *wanted.layout);
-  const bool has_padding = wanted.layout->NumHeld() != wanted.layout->NumLocal();
+  const Result<RegionPlan> plan = PlanRegion(layouts, wanted.layout);
+  const bool has_padding = wanted.layout.NumHeld() != wanted.layout.NumLocal();
   if (!plan.ok() || (plan->same.has_value() && has_padding)) return std::nullopt;
   if (device_ != kHost && has_padding) return std::nullopt;
   if (request.out().size() != wanted.Bytes() || wanted.Bytes() == 0) return std::nullopt;
@@ -183,7 +183,7 @@ std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
 Status Exchange::MakePlan(const std::vector<std::vector<std::byte>>& lists) {
   std::vector<std::vector<HeldTensor>> wanted;
   for (size_t rank = 0; rank < lists.size(); ++rank) {
-    Result<std::vector<HeldTensor>> list = DecodeHeld(AsString(lists[rank]));
+    Result<std::vector<HeldTensor>> list = DecodeHeld(lists[rank]);
     const Status fits = list.ok() ? CheckWanted(shards_, *list) : list.status();
     if (!fits.ok()) return fits.WithContext("what rank " + std::to_string(rank) + " wants");
     wanted.push_back(*std::move(list));
@@ -202,7 +202,7 @@ void Exchange::NoteExchanged() {
 Status Exchange::ReadAlone() {
   for (size_t i = 0; i < wanted_.size(); ++i) {
     const size_t request = request_of_[i];
-    if (is_exchanged_[request]) FillPadding(requests_[request], *wanted_[i].layout);
+    if (is_exchanged_[request]) FillPadding(requests_[request], wanted_[i].layout);
   }
   std::vector<ReadRequest> alone;
   for (size_t i = 0; i < requests_.size(); ++i) {

@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/bytes_of.h"
@@ -75,8 +77,8 @@ class Planner {
   }
 
  private:
-  std::map<std::string, Regions> FindRegions();
-  std::vector<Part> FindParts(const std::string& name, const Regions& regions) const;
+  std::map<std::string_view, Regions> FindRegions();
+  std::vector<Part> FindParts(std::string_view name, const Regions& regions) const;
   void FindShared(const std::vector<Part>& parts, Regions* regions);
   void Cut(const Part& part);
   void Add(const Part& part, const Range& elements, const std::vector<size_t>& wanting);
@@ -92,20 +94,20 @@ class Planner {
   ExchangePlan plan_;
 };
 
-std::map<std::string, Regions> Planner::FindRegions() {
-  std::map<std::string, std::map<std::string, Region>> found;  // by name, then layout
+std::map<std::string_view, Regions> Planner::FindRegions() {
+  std::map<std::string_view, std::map<std::string, Region>> found;  // by name, then layout
   for (uint32_t rank = 0; rank < wanted_.size(); ++rank) {
     for (uint32_t i = 0; i < wanted_[rank].size(); ++i) {
       const HeldTensor& tensor = wanted_[rank][i];
-      const auto [it, is_new] = found[tensor.name].try_emplace(ToString(*tensor.layout));
+      const auto [it, is_new] = found[tensor.name].try_emplace(ToString(tensor.layout));
       if (is_new) {
         it->second.number = static_cast<uint32_t>(plan_.regions.size());
-        plan_.regions.push_back(*tensor.layout);
+        plan_.regions.push_back(tensor.layout);
       }
       it->second.wanting.push_back({rank, i});
     }
   }
-  std::map<std::string, Regions> regions;
+  std::map<std::string_view, Regions> regions;
   for (auto& [name, by_layout] : found) {
     for (auto& [layout, region] : by_layout) regions[name].push_back(std::move(region));
   }
@@ -113,7 +115,7 @@ std::map<std::string, Regions> Planner::FindRegions() {
 }
 
 // Where shards are replicas of each other, it takes the first.
-std::vector<Part> Planner::FindParts(const std::string& name, const Regions& regions) const {
+std::vector<Part> Planner::FindParts(std::string_view name, const Regions& regions) const {
   std::vector<Part> parts;
   std::set<std::string> seen;
   auto it = std::ranges::lower_bound(shards_, name, {}, &TensorInfo::name);
@@ -207,16 +209,16 @@ Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTenso
     const std::span<const TensorInfo> stored(first, last);
     const bool fits = !stored.empty() && std::ranges::all_of(stored, [&](const TensorInfo& shard) {
       return shard.dtype == tensor.dtype && DTypeBits(shard.dtype) % 8 == 0 &&
-             LayoutOfShard(shard).global_shape == tensor.layout->global_shape;
+             LayoutOfShard(shard).global_shape == tensor.layout.global_shape;
     });
     if (fits) continue;
     const std::string found = stored.empty()
                                   ? "is not there"
                                   : "is " + std::string(DTypeName(stored.front().dtype)) + " " +
                                         ToString(LayoutOfShard(stored.front()));
-    return Status::InvalidArgument("tensor " + tensor.name + ", " +
+    return Status::InvalidArgument("tensor " + std::string(tensor.name) + ", " +
                                    std::string(DTypeName(tensor.dtype)) + " " +
-                                   ToString(*tensor.layout) + ": in the checkpoint it " + found);
+                                   ToString(tensor.layout) + ": in the checkpoint it " + found);
   }
   return Status::Ok();
 }

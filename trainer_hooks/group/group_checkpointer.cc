@@ -104,7 +104,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
       }
       return begun;
     }
-    replicas_.Begin(state);
+    replicas_.Begin();
     is_staging_ = true;
     notes_.stall_seconds += SecondsSince(agree);
     return true;

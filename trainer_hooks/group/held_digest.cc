@@ -56,9 +56,8 @@ void Add(const StateTensor& tensor, const CopyRun& run, Digester* to) {
 
 }  // namespace
 
-std::optional<Digest> DigestWithoutPadding(const StateTensor& tensor) {
+std::optional<Digest> DigestWithoutPadding(const StateTensor& tensor, const ShardLayout& layout) {
   if (tensor.device != kHost || DTypeBits(tensor.dtype) % 8 != 0) return std::nullopt;
-  const ShardLayout layout = tensor.layout.value_or(ShardLayout::Whole(tensor.shape));
   try {
     Digester digester;
     Overlap(layout, ShardLayout::Whole(layout.global_shape))

@@ -11,8 +11,9 @@
 
 namespace varve::internal {
 
-// The digests of two replicas are equal if only their padding differs. Returns nullopt if the
-// tensor is on a device, if its elements are smaller than a byte, or if there is no memory.
-std::optional<Digest> DigestWithoutPadding(const StateTensor& tensor);
+// The digests of two replicas are equal if only their padding differs. `layout` is that of the
+// tensor. Returns nullopt if the tensor is on a device, if its elements are smaller than a byte, or
+// if there is no memory.
+std::optional<Digest> DigestWithoutPadding(const StateTensor& tensor, const ShardLayout& layout);
 
 }  // namespace varve::internal

@@ -26,26 +26,32 @@ ReplicaPolicy FindRule(std::span<const ReplicaRule> rules, std::string_view name
 // Numbers and strings one behind the other.
 class Encoder {
  public:
-  void Number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  void Reserve(size_t bytes) { bytes_.reserve(bytes); }
+  void Number(int64_t value) { Append(std::as_bytes(std::span(&value, 1))); }
   void Text(std::string_view text) {
     Number(static_cast<int64_t>(text.size()));
-    bytes_ += text;
+    Append(AsBytes(text));
   }
-  std::string Take() { return std::exchange(bytes_, {}); }
-  size_t size() const { return bytes_.size(); }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::vector<std::byte> Take() && { return std::move(bytes_); }
+  void Clear() { bytes_.clear(); }  // the memory stays, for what comes next
 
  private:
-  std::string bytes_;
+  void Append(std::span<const std::byte> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+
+  std::vector<std::byte> bytes_;
 };
 
 // The reverse. After something that cannot be, all that follows is empty, and `ok` is false.
 class Decoder {
  public:
-  explicit Decoder(std::string_view bytes) : bytes_(bytes) {}
+  explicit Decoder(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   int64_t Number() {
     int64_t value = 0;
-    const std::string_view part = Take(sizeof value);
+    const std::span<const std::byte> part = Take(sizeof value);
     if (ok_) std::memcpy(&value, part.data(), sizeof value);
     return value;
   }
@@ -55,22 +61,23 @@ class Decoder {
     if (n < 0 || static_cast<uint64_t>(n) > bytes_.size() / 8) ok_ = false;
     return ok_ ? static_cast<size_t>(n) : 0;
   }
-  std::string Text() {
+  std::string_view Text() {
     const int64_t n = Number();
-    return std::string(Take(n < 0 ? SIZE_MAX : static_cast<size_t>(n)));
+    return AsString(Take(n < 0 ? SIZE_MAX : static_cast<size_t>(n)));
   }
   bool ok() const { return ok_; }
+  std::span<const std::byte> rest() const { return bytes_; }
 
  private:
-  std::string_view Take(size_t n) {
+  std::span<const std::byte> Take(size_t n) {
     if (n > bytes_.size()) ok_ = false;
     if (!ok_) return {};
-    const std::string_view part = bytes_.substr(0, n);
-    bytes_.remove_prefix(n);
+    const std::span<const std::byte> part = bytes_.first(n);
+    bytes_ = bytes_.subspan(n);
     return part;
   }
 
-  std::string_view bytes_;
+  std::span<const std::byte> bytes_;
   bool ok_ = true;
 };
 
@@ -103,43 +110,10 @@ ShardLayout DecodeLayout(Decoder* from) {
   return layout;
 }
 
-// A HeldTensor, borrowed.
-struct HeldView : TensorView {
-  bool can_cut = false;
-  ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;
-  std::optional<Range> had{};
-};
-
-// What a rank holds, one tensor of a state after the other.
-class Lister {
- public:
-  explicit Lister(std::span<const ReplicaRule> rules) : rules_(rules) {}
-
-  // Good until the next call. The tensor must stay until the last.
-  HeldView Next(const StateTensor& tensor) {
-    layout_ =
-        Canonical(tensor.layout.has_value() ? *tensor.layout : ShardLayout::Whole(tensor.shape));
-    HeldView view{tensor.View(),
-                  IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0,
-                  FindRule(rules_, tensor.name),
-                  {}};
-    view.alias_of = {};
-    view.layout = &layout_;
-    const StateTensor* const first = tied_.Add(tensor);
-    if (first != &tensor) view.alias_of = first->name;
-    return view;
-  }
-
- private:
-  const std::span<const ReplicaRule> rules_;
-  TiedTensors tied_;
-  ShardLayout layout_;
-};
-
-void EncodeTensor(const HeldView& tensor, Encoder* to) {
+void EncodeTensor(const HeldTensor& tensor, Encoder* to) {
   to->Text(tensor.name);
   to->Number(static_cast<int64_t>(tensor.dtype));
-  EncodeLayout(*tensor.layout, to);
+  EncodeLayout(tensor.layout, to);
   to->Text(tensor.derived_from);
   to->Text(tensor.alias_of);
   to->Number(tensor.can_cut ? 1 : 0);
@@ -164,65 +138,104 @@ HeldTensor DecodeTensor(Decoder* from) {
   return tensor;
 }
 
-}  // namespace
-
-uint64_t HeldTensor::Bytes() const { return BytesOf(dtype, layout->NumLocal()); }
-
-std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules) {
-  std::vector<HeldTensor> held;
-  held.reserve(state.tensors.size());
-  Lister lister(rules);
-  for (const StateTensor& tensor : state.tensors) {
-    const HeldView view = lister.Next(tensor);
-    HeldTensor& h = held.emplace_back();
-    static_cast<TensorSpec&>(h) = tensor;
-    h.alias_of = view.alias_of;
-    h.layout = *view.layout;
-    h.can_cut = view.can_cut;
-    h.policy = view.policy;
-  }
-  return held;
+bool IsValid(const HeldTensor& tensor) {
+  return DTypeBits(tensor.dtype) > 0 && tensor.policy >= ReplicaPolicy{} &&
+         tensor.policy <= ReplicaPolicy::kEqualButPadding &&
+         static_cast<int>(tensor.role) < kNumTensorRoles && ValidateLayout(tensor.layout).ok() &&
+         Canonical(tensor.layout) == tensor.layout &&
+         (!tensor.had.has_value() ||
+          (tensor.had->begin <= tensor.had->end && tensor.had->end <= tensor.layout.NumLocal()));
 }
 
-std::string EncodeHeld(std::span<const HeldTensor> tensors) {
+// Gives `use` one tensor of a state after the other, as a rank holds it, without `had`.
+template <typename Use>
+void ForEachHeld(const TrainingState& state, std::span<const ReplicaRule> rules, const Use& use) {
+  TiedTensors tied;
+  for (const StateTensor& tensor : state.tensors) {
+    const StateTensor* const first = tied.Add(tensor);
+    use(HeldTensor{
+        .name = tensor.name,
+        .dtype = tensor.dtype,
+        .role = tensor.role,
+        .derived_from = tensor.derived_from,
+        .alias_of = first == &tensor ? std::string_view() : std::string_view(first->name),
+        .layout = Canonical(tensor.layout.has_value() ? *tensor.layout
+                                                      : ShardLayout::Whole(tensor.shape)),
+        .can_cut = IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0,
+        .policy = FindRule(rules, tensor.name)});
+  }
+}
+
+}  // namespace
+
+uint64_t HeldTensor::Bytes() const { return BytesOf(dtype, layout.NumLocal()); }
+
+Digest HeldTensor::Key() const {
+  const Digest of_name = ComputeDigest(0, AsBytes(name));
+  Encoder to;
+  to.Number(static_cast<int64_t>(of_name.lo));
+  to.Number(static_cast<int64_t>(of_name.hi));
+  to.Number(static_cast<int64_t>(dtype));
+  EncodeLayout(layout, &to);
+  return ComputeDigest(0, to.bytes());
+}
+
+std::vector<std::byte> EncodeHeld(std::span<const HeldTensor> tensors) {
   Encoder to;
   to.Number(static_cast<int64_t>(tensors.size()));
-  for (const HeldTensor& tensor : tensors) {
-    EncodeTensor({tensor.View(), tensor.can_cut, tensor.policy, tensor.had}, &to);
-  }
-  return to.Take();
+  for (const HeldTensor& tensor : tensors) EncodeTensor(tensor, &to);
+  return std::move(to).Take();
+}
+
+std::vector<std::byte> EncodeHeld(
+    const TrainingState& state, std::span<const ReplicaRule> rules,
+    const std::function<std::optional<Range>(const HeldTensor&)>& had) {
+  size_t bytes = sizeof(int64_t);
+  Encoder one, to;
+  ForEachHeld(state, rules, [&](const HeldTensor& tensor) {
+    one.Clear();
+    EncodeTensor(tensor, &one);
+    bytes += one.bytes().size();
+  });
+  to.Reserve(bytes);  // else the bytes would be copied each time that their memory grows
+  to.Number(static_cast<int64_t>(state.tensors.size()));
+  ForEachHeld(state, rules, [&](HeldTensor tensor) {
+    if (had != nullptr) tensor.had = had(tensor);
+    EncodeTensor(tensor, &to);
+  });
+  return std::move(to).Take();
 }
 
 Digest DigestHeld(const TrainingState& state, std::span<const ReplicaRule> rules) {
   constexpr size_t kPieceBytes = size_t{64} << 10;
   DigestStream digest(0);
-  Lister lister(rules);
   Encoder to;
   to.Number(static_cast<int64_t>(state.tensors.size()));
-  for (const StateTensor& tensor : state.tensors) {
-    EncodeTensor(lister.Next(tensor), &to);
-    if (to.size() >= kPieceBytes) digest.Add(AsBytes(to.Take()));
-  }
-  digest.Add(AsBytes(to.Take()));
+  ForEachHeld(state, rules, [&](const HeldTensor& tensor) {
+    EncodeTensor(tensor, &to);
+    if (to.bytes().size() < kPieceBytes) return;
+    digest.Add(to.bytes());
+    to.Clear();
+  });
+  digest.Add(to.bytes());
   return digest.Get();
 }
 
-Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes) {
+Result<std::vector<HeldTensor>> DecodeHeld(std::span<const std::byte> bytes) {
   Decoder from(bytes);
   std::vector<HeldTensor> tensors;
-  for (size_t n = from.Count(); n > 0; --n) tensors.push_back(DecodeTensor(&from));
-  bool valid = from.ok() && EncodeHeld(tensors) == bytes;  // there is one way to write a list
-  for (HeldTensor& tensor : tensors) {
-    valid = valid && DTypeBits(tensor.dtype) > 0 && tensor.policy >= ReplicaPolicy{} &&
-            tensor.policy <= ReplicaPolicy::kEqualButPadding &&
-            static_cast<int>(tensor.role) < kNumTensorRoles &&
-            ValidateLayout(*tensor.layout).ok() && Canonical(*tensor.layout) == tensor.layout;
-    if (!valid) break;
-    tensor.shape = tensor.layout->LocalShape();
-    if (!tensor.had.has_value()) continue;
-    valid = tensor.had->begin <= tensor.had->end && tensor.had->end <= tensor.layout->NumLocal();
+  Encoder again;
+  const size_t n = from.Count();
+  bool valid = from.ok();
+  while (valid && tensors.size() < n) {
+    const std::span<const std::byte> rest = from.rest();
+    const HeldTensor& tensor = tensors.emplace_back(DecodeTensor(&from));
+    again.Clear();
+    EncodeTensor(tensor, &again);  // there is one way to write a list
+    valid = from.ok() && IsValid(tensor) &&
+            std::ranges::equal(again.bytes(), rest.first(rest.size() - from.rest().size()));
   }
-  if (valid) return tensors;
+  if (valid && from.rest().empty()) return tensors;
   return Status::Corruption(
       "the list of a rank's tensors is damaged: " + std::to_string(bytes.size()) + " bytes");
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a rank tells the others of a tensor that it holds, so that all of them plan alike who saves
-// what, and a list of them as bytes. They are plain values, and the functions are stateless.
+// what, and a list of them as bytes. A HeldTensor borrows its names, so that they are copied only
+// into the bytes of a list. The functions are stateless.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,9 +19,14 @@
 
 namespace varve::internal {
 
-// `layout` is set, and canonical. `alias_of` is the first name of this memory in the rank's list.
-// Empty: this is the first.
-struct HeldTensor : TensorSpec {
+struct HeldTensor {
+  std::string_view name{};
+  DType dtype = DType::kF32;
+  TensorRole role = TensorRole::kOther;
+  std::string_view derived_from{};
+  // The first name of this memory in the rank's list. Empty: this is the first.
+  std::string_view alias_of{};
+  ShardLayout layout{};  // canonical
   bool can_cut = false;  // a flat range of it lies in the trainer's memory in one piece
   ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;
   // The elements of the local tensor that the rank's store already has, from an earlier step.
@@ -28,16 +34,19 @@ struct HeldTensor : TensorSpec {
   bool operator==(const HeldTensor&) const = default;
 
   uint64_t Bytes() const;
+  // Returns a digest of name, dtype and layout. Tensors with the same key are replicas.
+  Digest Key() const;
 };
 
-// Returns the tensors in the order of the state. Precondition: the state is valid.
-std::vector<HeldTensor> ListHeld(const TrainingState& state, std::span<const ReplicaRule> rules);
-
-std::string EncodeHeld(std::span<const HeldTensor> tensors);
-// Returns the digest, with seed 0, of what EncodeHeld returns for ListHeld. Nothing is copied for
+std::vector<std::byte> EncodeHeld(std::span<const HeldTensor> tensors);
+// Encodes the tensors of a valid state, in its order. `had` finds HeldTensor::had. It may be null.
+std::vector<std::byte> EncodeHeld(
+    const TrainingState& state, std::span<const ReplicaRule> rules,
+    const std::function<std::optional<Range>(const HeldTensor&)>& had = nullptr);
+// Returns the digest, with seed 0, of what EncodeHeld returns without `had`. Nothing is copied for
 // it.
 Digest DigestHeld(const TrainingState& state, std::span<const ReplicaRule> rules);
-// kCorruption: EncodeHeld did not write these bytes.
-Result<std::vector<HeldTensor>> DecodeHeld(std::string_view bytes);
+// The names of the tensors lie in `bytes`. kCorruption: EncodeHeld did not write these bytes.
+Result<std::vector<HeldTensor>> DecodeHeld(std::span<const std::byte> bytes);
 
 }  // namespace varve::internal

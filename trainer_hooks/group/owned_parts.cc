@@ -5,15 +5,6 @@
 
 namespace varve::internal {
 
-namespace {
-
-std::string KeyOf(const HeldTensor& tensor) {
-  return tensor.name + '\n' + std::string(DTypeName(tensor.dtype)) + '\n' +
-         ToString(*tensor.layout);
-}
-
-}  // namespace
-
 void OwnedParts::LoadStored() {
   if (stored_ == nullptr) return;
   Result<std::vector<TensorInfo>> list = std::exchange(stored_, nullptr)();
@@ -29,31 +20,29 @@ std::optional<Range> OwnedParts::FindStored(const HeldTensor& tensor) const {
   const auto [begin, end] = of_earlier_job_.equal_range(tensor.name);
   for (auto it = begin; it != end; ++it) {
     const ShardLayout& stored = *it->second.layout;
-    if (it->second.dtype != tensor.dtype || stored.axes != tensor.layout->axes ||
-        stored.global_shape != tensor.layout->global_shape) {
+    if (it->second.dtype != tensor.dtype || stored.axes != tensor.layout.axes ||
+        stored.global_shape != tensor.layout.global_shape) {
       continue;
     }
-    const int64_t size = tensor.layout->NumLocal();
-    if (stored.flat == tensor.layout->flat) return Range{0, size};
+    const int64_t size = tensor.layout.NumLocal();
+    if (stored.flat == tensor.layout.flat) return Range{0, size};
     if (!stored.flat.has_value()) continue;
-    const int64_t first = tensor.layout->flat ? tensor.layout->flat->begin : 0;
+    const int64_t first = tensor.layout.flat ? tensor.layout.flat->begin : 0;
     const Range part{stored.flat->begin - first, stored.flat->end - first};
     if (part.begin >= 0 && part.begin < part.end && part.end <= size) return part;
   }
   return std::nullopt;
 }
 
-void OwnedParts::Recall(std::vector<HeldTensor>* held) {
+std::optional<Range> OwnedParts::Find(const HeldTensor& tensor) {
   LoadStored();
-  for (HeldTensor& tensor : *held) {
-    const auto planned = planned_.find(KeyOf(tensor));
-    tensor.had = planned != planned_.end() ? planned->second : FindStored(tensor);
-  }
+  const auto planned = planned_.find(tensor.Key());
+  return planned != planned_.end() ? planned->second : FindStored(tensor);
 }
 
 void OwnedParts::Learn(std::span<const HeldTensor> held,
                        std::span<const std::optional<Range>> writes) {
-  for (size_t i = 0; i < held.size(); ++i) planned_[KeyOf(held[i])] = writes[i];
+  for (size_t i = 0; i < held.size(); ++i) planned_[held[i].Key()] = writes[i];
 }
 
 }  // namespace varve::internal

@@ -21,14 +21,14 @@ namespace varve::internal {
 class OwnedParts {
  public:
   // Lists the shards of the newest step in the member store of this rank. It is called once, by the
-  // first Recall.
+  // first Find.
   using ListStored = std::function<Result<std::vector<TensorInfo>>()>;
 
   // `stored` may be null.
   explicit OwnedParts(ListStored stored) : stored_(std::move(stored)) {}
 
-  // Sets HeldTensor::had.
-  void Recall(std::vector<HeldTensor>* held);
+  // Returns HeldTensor::had of a tensor.
+  std::optional<Range> Find(const HeldTensor& tensor);
   // `writes` has the part of each of these tensors that the rank saves from now on.
   void Learn(std::span<const HeldTensor> held, std::span<const std::optional<Range>> writes);
 
@@ -37,10 +37,10 @@ class OwnedParts {
   std::optional<Range> FindStored(const HeldTensor& tensor) const;
 
   ListStored stored_;  // null once it was asked
-  std::multimap<std::string, TensorInfo> of_earlier_job_;
-  // The parts by name, dtype and layout. It keeps tensors that were not in the last list, because a
+  std::multimap<std::string, TensorInfo, std::less<>> of_earlier_job_;
+  // The parts by HeldTensor::Key. It keeps tensors that were not in the last list, because a
   // trainer may save some tensors seldom.
-  std::map<std::string, std::optional<Range>> planned_;
+  std::map<Digest, std::optional<Range>> planned_;
 };
 
 }  // namespace varve::internal

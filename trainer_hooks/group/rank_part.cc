@@ -2,6 +2,8 @@
 #include "trainer_hooks/group/rank_part.h"
 
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/bytes_of.h"
@@ -12,13 +14,16 @@ namespace varve::internal {
 
 namespace {
 
-// A dense tensor with some of its elements.
+// Some of the elements of a tensor, which is dense if they are not all. It has no names.
 StateTensor Cut(const StateTensor& tensor, const HeldTensor& held, const Range& range) {
-  StateTensor part = tensor;
-  part.layout = CutLayout(*held.layout, range);
-  if (part.layout == held.layout) return part;
+  StateTensor part{{.dtype = tensor.dtype, .role = tensor.role}, tensor.data, tensor.device};
+  part.layout = CutLayout(held.layout, range);
+  if (part.layout == held.layout) {
+    part.shape = tensor.shape;
+    part.strides = tensor.strides;
+    return part;
+  }
   part.shape = part.layout->LocalShape();
-  part.strides.clear();
   part.data = static_cast<std::byte*>(tensor.data) + BytesOf(tensor.dtype, range.begin);
   return part;
 }
@@ -33,11 +38,11 @@ Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTen
         tensor.policy != ReplicaPolicy::kKeepPerRank || per_rank.insert(tensor.name).second;
     if (!is_new) {
       return Status::InvalidArgument(
-          "tensor " + tensor.name +
+          "tensor " + std::string(tensor.name) +
           ": a rank has several shards of it, and it is kept per rank, expected one shard");
     }
     if (!DecodeItemName(tensor.name).rank.has_value()) continue;
-    return Status::InvalidArgument("tensor " + tensor.name +
+    return Status::InvalidArgument("tensor " + std::string(tensor.name) +
                                    ": the name is kept for a tensor of a single rank");
   }
   TrainingState part{.tensors = {},
@@ -48,14 +53,15 @@ Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTen
                      .tags = state.tags};
   for (size_t i = 0; i < held.size(); ++i) {
     if (!writes[i].has_value()) continue;
+    const bool is_per_rank = per_rank.contains(held[i].name);
+    const auto named = [&](std::string_view name) -> Result<std::string> {
+      if (is_per_rank && per_rank.contains(name)) return EncodeItemName({name, rank});
+      return std::string(name);
+    };
     StateTensor tensor = Cut(state.tensors[i], held[i], *writes[i]);
-    if (per_rank.contains(held[i].name)) {
-      VARVE_ASSIGN_OR_RETURN(tensor.name, EncodeItemName({held[i].name, rank}));
-      tensor.layout.reset();
-      if (per_rank.contains(tensor.derived_from)) {
-        VARVE_ASSIGN_OR_RETURN(tensor.derived_from, EncodeItemName({tensor.derived_from, rank}));
-      }
-    }
+    VARVE_ASSIGN_OR_RETURN(tensor.name, named(held[i].name));
+    VARVE_ASSIGN_OR_RETURN(tensor.derived_from, named(held[i].derived_from));
+    if (is_per_rank) tensor.layout.reset();
     part.tensors.push_back(std::move(tensor));
   }
   return part;

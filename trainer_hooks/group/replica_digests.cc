@@ -7,7 +7,7 @@
 
 #include "base/bytes_of.h"
 #include "store/shards/strides.h"
-#include "trainer_hooks/save/device_places.h"
+#include "trainer_hooks/save/tensor_places.h"
 
 namespace varve::internal {
 
@@ -50,9 +50,9 @@ std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTenso
   return chunks;
 }
 
-ReplicaDigests::ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSource* devices,
+ReplicaDigests::ReplicaDigests(std::span<const StateTensor> tensors, DeviceTensorSource* devices,
                                int num_threads)
-    : tensors_(std::move(tensors)), digests_(tensors_.size()) {
+    : tensors_(tensors), digests_(tensors_.size()) {
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     const auto n = static_cast<uint32_t>(NumChunks(tensors_[i]));
     digests_[i].resize(n);

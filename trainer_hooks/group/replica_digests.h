@@ -25,10 +25,11 @@ std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTenso
 
 class ReplicaDigests {
  public:
-  // Starts to digest. The tensors' data is read until Finish has returned, or until this object is
-  // destroyed. `devices` must be prepared for their chunks. It may be null if no tensor is on a
-  // device.
-  ReplicaDigests(std::vector<StateTensor> tensors, DeviceTensorSource* devices, int num_threads);
+  // Starts to digest. `tensors` must outlive it, and need neither names nor layouts. Their data is
+  // read until Finish has returned, or until this object is destroyed. `devices` must be prepared
+  // for their chunks. It may be null if no tensor is on a device.
+  ReplicaDigests(std::span<const StateTensor> tensors, DeviceTensorSource* devices,
+                 int num_threads);
   ~ReplicaDigests();
   ReplicaDigests(const ReplicaDigests&) = delete;
   ReplicaDigests& operator=(const ReplicaDigests&) = delete;
@@ -37,7 +38,7 @@ class ReplicaDigests {
   // thread was out of memory, or a device has failed.
   Result<std::vector<Digest>> Finish();
 
-  const std::vector<StateTensor>& tensors() const { return tensors_; }
+  std::span<const StateTensor> tensors() const { return tensors_; }
 
  private:
   void Work();
@@ -45,7 +46,7 @@ class ReplicaDigests {
   Digest DigestChunk(const StateTensor& tensor, uint64_t chunk,
                      std::vector<std::byte>* gathered) const;
 
-  const std::vector<StateTensor> tensors_;
+  const std::span<const StateTensor> tensors_;
   std::vector<std::vector<Digest>> digests_;           // of each tensor's chunks
   std::vector<std::pair<uint32_t, uint32_t>> chunks_;  // tensor and chunk, on the host
   std::vector<std::pair<uint32_t, uint32_t>> device_chunks_;

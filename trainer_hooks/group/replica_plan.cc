@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "base/number_list.h"
@@ -110,7 +109,7 @@ class Planner {
     return plan_.writes[holder.rank][holder.tensor];
   }
   // The shards of a tensor that a holder's rank has.
-  std::vector<Holder> FindBeside(const Holder& holder, const std::string& name) const {
+  std::vector<Holder> FindBeside(const Holder& holder, std::string_view name) const {
     std::vector<Holder> found;
     const auto it = by_name_[holder.rank].find(name);
     if (it == by_name_[holder.rank].end()) return found;
@@ -131,24 +130,24 @@ class Planner {
   const std::span<const std::vector<HeldTensor>> held_;
   const uint64_t most_kept_;
   std::vector<uint64_t> load_;  // bytes that each rank saves
-  std::vector<std::map<std::string, std::vector<uint32_t>>> by_name_;
+  std::vector<std::map<std::string_view, std::vector<uint32_t>>> by_name_;
   std::vector<Group> groups_;  // largest first
   std::vector<Rest> rests_;    // of this stage
   ReplicaPlan plan_;
 };
 
 void Planner::FindGroups() {
-  std::map<std::tuple<std::string, DType, std::string>, Group> groups;
+  std::map<std::pair<std::string_view, Digest>, Group> groups;  // by name and key
   for (uint32_t rank = 0; rank < held_.size(); ++rank) {
     for (uint32_t i = 0; i < held_[rank].size(); ++i) {
       const HeldTensor& tensor = held_[rank][i];
       by_name_[rank][tensor.name].push_back(i);
       if (tensor.policy == ReplicaPolicy::kKeepPerRank) {
-        plan_.writes[rank][i] = Range{0, tensor.layout->NumLocal()};
+        plan_.writes[rank][i] = Range{0, tensor.layout.NumLocal()};
         load_[rank] += tensor.Bytes();
         continue;
       }
-      Group& group = groups[{tensor.name, tensor.dtype, ToString(*tensor.layout)}];
+      Group& group = groups[{tensor.name, tensor.Key()}];
       if (group.holders.empty()) group.tensor = &tensor;
       group.holders.push_back({rank, i});
       group.can_cut = group.can_cut && tensor.can_cut;
@@ -173,7 +172,7 @@ int Planner::StageOf(const Group& group) const {
 }
 
 void Planner::PlanGroup(const Group& group) {
-  const Range all{0, group.tensor->layout->NumLocal()};
+  const Range all{0, group.tensor->layout.NumLocal()};
   const bool lowest = group.tensor->policy == ReplicaPolicy::kTakeLowest;
   if (lowest || group.holders.size() == 1) return Assign(group, group.holders[0], all);
   if (FollowTied(group) || FollowMaster(group)) return;
@@ -190,20 +189,20 @@ bool Planner::FollowTied(const Group& group) {
   }
   int64_t elements = 0;
   for (const auto& range : writes) elements += range ? range->end - range->begin : 0;
-  if (elements != group.tensor->layout->NumLocal()) return false;
+  if (elements != group.tensor->layout.NumLocal()) return false;
   for (size_t i = 0; i < writes.size(); ++i) WriteOf(group.holders[i]) = writes[i];
   return true;
 }
 
 // The parts of the master that the holders save make all of the tensor: it is cut in the same way.
 bool Planner::FollowMaster(const Group& group) {
-  const ShardLayout& layout = *group.tensor->layout;
+  const ShardLayout& layout = group.tensor->layout;
   std::vector<std::pair<Range, Holder>> parts;
   for (const Holder& holder : group.holders) {
     const size_t before = parts.size();
     for (const Holder& master : FindBeside(holder, TensorOf(holder).derived_from)) {
       if (!WriteOf(master).has_value()) continue;
-      const auto part = FindPart(layout, CutLayout(*TensorOf(master).layout, *WriteOf(master)));
+      const auto part = FindPart(layout, CutLayout(TensorOf(master).layout, *WriteOf(master)));
       if (part.has_value() && part->end > part->begin) parts.emplace_back(*part, holder);
     }
     if (parts.size() > before + 1) return false;  // a holder saves one range of a tensor
@@ -223,14 +222,14 @@ bool Planner::FollowMaster(const Group& group) {
 
 // Padding is restored as it was only from a shard of the very same layout, so that is not cut.
 bool Planner::CanCut(const Group& group) const {
-  const ShardLayout& layout = *group.tensor->layout;
+  const ShardLayout& layout = group.tensor->layout;
   return group.can_cut && layout.NumHeld() == layout.NumLocal();
 }
 
 // At chunks, when it is large.
 std::vector<Range> Planner::CutAnew(const Group& group) const {
   const HeldTensor& tensor = *group.tensor;
-  const int64_t elements = tensor.layout->NumLocal();
+  const int64_t elements = tensor.layout.NumLocal();
   uint64_t parts = 1;
   if (CanCut(group)) {
     parts = std::clamp<uint64_t>(group.bytes / kMinPartBytes, 1, group.holders.size());
@@ -247,7 +246,7 @@ std::vector<Range> Planner::CutAnew(const Group& group) const {
 
 // Parts that holders have saved before stay theirs. What is left of the group goes to `rests_`.
 void Planner::Keep(const Group& group) {
-  const int64_t elements = group.tensor->layout->NumLocal();
+  const int64_t elements = group.tensor->layout.NumLocal();
   std::vector<std::pair<Range, Holder>> had;
   for (const Holder& holder : group.holders) {
     const Range part = TensorOf(holder).had.value_or(Range{});
@@ -338,16 +337,16 @@ std::string_view RuleName(ReplicaPolicy policy) {
 }
 
 // What ranks say of a name, in the order of the ranks.
-using ByValue = std::vector<std::pair<std::string, std::vector<uint32_t>>>;
+using ByValue = std::vector<std::pair<std::string_view, std::vector<uint32_t>>>;
 
 // The names of which ranks say different things by `value`.
-std::map<std::string_view, ByValue> FindDisagreements(std::span<const std::vector<HeldTensor>> held,
-                                                      std::string (*value)(const HeldTensor&)) {
-  std::map<std::string_view, std::string> first;
+std::map<std::string_view, ByValue> FindDisagreements(
+    std::span<const std::vector<HeldTensor>> held, std::string_view (*value)(const HeldTensor&)) {
+  std::map<std::string_view, std::string_view> first;
   std::map<std::string_view, ByValue> found;
   for (const auto& tensors : held) {
     for (const HeldTensor& tensor : tensors) {
-      std::string its = value(tensor);
+      const std::string_view its = value(tensor);
       if (its.empty()) continue;
       const auto [it, is_new] = first.try_emplace(tensor.name, its);
       if (it->second != its) found[tensor.name];
@@ -356,7 +355,7 @@ std::map<std::string_view, ByValue> FindDisagreements(std::span<const std::vecto
   for (uint32_t rank = 0; !found.empty() && rank < held.size(); ++rank) {
     for (const HeldTensor& tensor : held[rank]) {
       const auto it = found.find(tensor.name);
-      const std::string its = value(tensor);
+      const std::string_view its = value(tensor);
       if (it == found.end() || its.empty()) continue;
       auto place = std::find_if(it->second.begin(), it->second.end(),
                                 [&](const auto& entry) { return entry.first == its; });
@@ -381,13 +380,12 @@ Status CompareRules(std::span<const std::vector<HeldTensor>> held) {
   // What ranks may not say differently of one name, and what to do about it.
   struct Trait {
     std::string_view name, mend;
-    std::string (*value)(const HeldTensor&);  // empty: it says nothing
+    std::string_view (*value)(const HeldTensor&);  // empty: it says nothing
   };
   static constexpr Trait kTraits[] = {
       {"the rule for its replicas", "CheckpointerOptions::replicas",
-       [](const HeldTensor& t) { return std::string(RuleName(t.policy)); }},
-      {"its role", "StateTensor::role",
-       [](const HeldTensor& t) { return std::string(TensorRoleName(t.role)); }},
+       [](const HeldTensor& t) { return RuleName(t.policy); }},
+      {"its role", "StateTensor::role", [](const HeldTensor& t) { return TensorRoleName(t.role); }},
       // A rank that has no part of the master need not name it.
       {"its master", "StateTensor::derived_from",
        [](const HeldTensor& t) { return t.derived_from; }},
@@ -401,7 +399,7 @@ Status CompareRules(std::span<const std::vector<HeldTensor>> held) {
       text += (text.empty() ? "tensor " : "\ntensor ") + std::string(name) + ": ";
       text += std::string(trait.name) + " is ";
       for (size_t i = 0; i < by_value.size(); ++i) {
-        text += (i > 0 ? " and " : "") + by_value[i].first + " on " +
+        text += (i > 0 ? " and " : "") + std::string(by_value[i].first) + " on " +
                 NumberList("rank", by_value[i].second);
       }
       text += "; " + std::string(trait.mend) + " must be the same on all ranks";

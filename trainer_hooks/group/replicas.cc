@@ -20,7 +20,7 @@ Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
     std::span<const std::vector<std::byte>> lists) {
   std::vector<std::vector<HeldTensor>> all;
   for (size_t rank = 0; rank < lists.size(); ++rank) {
-    auto decoded = DecodeHeld(AsString(lists[rank]));
+    auto decoded = DecodeHeld(lists[rank]);
     if (!decoded.ok()) {
       return decoded.status().WithContext("what rank " + std::to_string(rank) + " has sent");
     }
@@ -30,7 +30,7 @@ Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
 }
 
 bool HasPadding(const HeldTensor& tensor) {
-  return tensor.layout->NumHeld() < tensor.layout->NumLocal();
+  return tensor.layout.NumHeld() < tensor.layout.NumLocal();
 }
 
 }  // namespace
@@ -47,16 +47,17 @@ Status ReplicaKeeper::Update(const TrainingState& state) {
   const Digest digest = DigestHeld(state, rules_);
   VARVE_ASSIGN_OR_RETURN(auto digests, ranks_->AllGather(std::as_bytes(std::span(&digest, 1))));
   if (digests == known_) return Status::Ok();
-  std::vector<HeldTensor> held = ListHeld(state, rules_);
-  owned_.Recall(&held);
-  const std::string list = EncodeHeld(held);
-  VARVE_ASSIGN_OR_RETURN(const auto lists, ranks_->AllGather(AsBytes(list)));
+  const auto rank = static_cast<size_t>(ranks_->rank());
+  std::vector<std::byte> list =
+      EncodeHeld(state, rules_, [this](const HeldTensor& tensor) { return owned_.Find(tensor); });
+  VARVE_ASSIGN_OR_RETURN(auto lists, ranks_->AllGather(list));
+  lists[rank] = std::move(list);  // the copy that the group has given back goes
   Result<std::vector<std::vector<HeldTensor>>> all = DecodeAll(lists);
   VARVE_RETURN_IF_ERROR(Agree(ranks_, all.status()));  // else some would plan, and some not
   VARVE_RETURN_IF_ERROR(CompareRules(*all));           // on all ranks alike
   held_ = *std::move(all);
+  lists_ = std::move(lists);
   plan_ = PlanReplicas(held_);
-  const auto rank = static_cast<size_t>(ranks_->rank());
   owned_.Learn(held_[rank], plan_.writes[rank]);
   known_ = std::move(digests);
   return Status::Ok();
@@ -75,20 +76,21 @@ std::vector<const StateTensor*> ReplicaKeeper::Replicated(const TrainingState& s
 }
 
 Status ReplicaKeeper::Prepare(const TrainingState& state) {
-  std::vector<const StateTensor*> replicated = Replicated(state);
-  std::erase_if(replicated, [](const StateTensor* tensor) { return tensor->device == kHost; });
+  const std::vector<const StateTensor*> replicated = Replicated(state);
   if (places_.AreOf(replicated)) return Status::Ok();
   places_.Forget();
-  VARVE_RETURN_IF_ERROR(CheckPlaces(replicated, devices_));
-  VARVE_RETURN_IF_ERROR(devices_->PrepareDigestNow(DeviceChunksOf(replicated)));
+  std::vector<const StateTensor*> on_devices = replicated;
+  std::erase_if(on_devices, [](const StateTensor* tensor) { return tensor->device == kHost; });
+  VARVE_RETURN_IF_ERROR(CheckPlaces(on_devices, devices_));
+  if (!on_devices.empty()) {
+    VARVE_RETURN_IF_ERROR(devices_->PrepareDigestNow(DeviceChunksOf(on_devices)));
+  }
   places_.Learn(replicated);
   return Status::Ok();
 }
 
-void ReplicaKeeper::Begin(const TrainingState& state) {
-  std::vector<StateTensor> copies;
-  for (const StateTensor* const tensor : Replicated(state)) copies.push_back(*tensor);
-  digests_ = std::make_unique<ReplicaDigests>(std::move(copies), devices_, num_threads_);
+void ReplicaKeeper::Begin() {
+  digests_ = std::make_unique<ReplicaDigests>(places_.places(), devices_, num_threads_);
 }
 
 Status ReplicaKeeper::Compare(std::vector<std::string>* warnings) {
@@ -147,7 +149,7 @@ Status ReplicaKeeper::LookAtPadding(std::vector<Difference>* differences) {
       if (holder.rank != static_cast<uint32_t>(ranks_->rank())) continue;
       const StateTensor& tensor = digests_->tensors()[at++];
       if (!differs || !has_padding(*next)) continue;
-      const auto digest = DigestWithoutPadding(tensor);
+      const auto digest = DigestWithoutPadding(tensor, TensorOf(*next).layout);
       mine.push_back({digest.value_or(Digest()), digest.has_value() ? 1u : 0u});
     }
     if (differs) ++next;
@@ -177,7 +179,7 @@ Status ReplicaKeeper::LookAtPadding(std::vector<Difference>* differences) {
 
 std::string ReplicaKeeper::TextOf(const Difference& difference) const {
   const HeldTensor& tensor = TensorOf(difference);
-  std::string text = "tensor " + tensor.name + ", " + ToString(*tensor.layout) + ": " +
+  std::string text = "tensor " + std::string(tensor.name) + ", " + ToString(tensor.layout) + ": " +
                      NumberList("rank", difference.others) + " and rank " +
                      std::to_string(difference.group->holders[0].rank) +
                      " hold replicas that differ";

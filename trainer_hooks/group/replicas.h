@@ -11,7 +11,7 @@
 #include "trainer_hooks/group/owned_parts.h"
 #include "trainer_hooks/group/replica_digests.h"
 #include "trainer_hooks/group/replica_plan.h"
-#include "trainer_hooks/save/device_places.h"
+#include "trainer_hooks/save/tensor_places.h"
 #include "varve/rank_group.h"
 
 namespace varve::internal {
@@ -39,9 +39,9 @@ class ReplicaKeeper {
   // kUnavailable: there is not that much memory. kInvalidArgument names a tensor that is not on its
   // device.
   Status Prepare(const TrainingState& state);
-  // Starts to digest the replicas of `state`, for which Prepare was called. They are read until
-  // Compare or End.
-  void Begin(const TrainingState& state);
+  // Starts to digest the replicas of the state of the last Prepare. They are read until Compare or
+  // End.
+  void Begin();
   // Compares the replicas. It is collective, and the outcome is the same on all ranks.
   // kInvalidArgument lists the tensors whose replicas differ, and their ranks, and says whether
   // only the padding differs. Differences that are allowed become warnings. kUnavailable: a rank
@@ -78,9 +78,10 @@ class ReplicaKeeper {
   const int num_threads_;
   OwnedParts owned_;
   std::vector<std::vector<std::byte>> known_;  // of each rank, the digest of its list
-  std::vector<std::vector<HeldTensor>> held_;  // of each rank
+  std::vector<std::vector<std::byte>> lists_;  // of each rank, as bytes
+  std::vector<std::vector<HeldTensor>> held_;  // of each rank. Their names lie in lists_
   ReplicaPlan plan_;
-  DevicePlaces places_;                      // that devices are prepared for
+  TensorPlaces places_;  // of the replicas of this rank, for which devices are prepared
   std::unique_ptr<ReplicaDigests> digests_;  // from Begin to End
 };
 

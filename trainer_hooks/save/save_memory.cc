@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "trainer_hooks/save/device_places.h"
+#include "trainer_hooks/save/tensor_places.h"
 #include "trainer_hooks/state/state_bytes.h"
 
 namespace varve::internal {

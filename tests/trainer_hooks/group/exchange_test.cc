@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 using Lists = std::vector<std::vector<HeldTensor>>;
 
-HeldTensor Want(const ShardLayout& layout) { return {{.name = "w", .layout = Canonical(layout)}}; }
+HeldTensor Want(const ShardLayout& layout) { return {.name = "w", .layout = Canonical(layout)}; }
 
 TensorInfo Stored(const ShardLayout& layout, uint32_t shard = 0) {
   return {{.name = "w", .shape = layout.LocalShape(), .layout = layout}, shard};

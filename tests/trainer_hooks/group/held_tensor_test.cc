@@ -16,7 +16,10 @@ std::vector<std::string> AliasesOf(const StateTensor& first, const StateTensor& 
   TrainingState state;
   state.tensors = {first, second};
   std::vector<std::string> aliases;
-  for (const HeldTensor& held : ListHeld(state, {})) aliases.push_back(held.alias_of);
+  const std::vector<std::byte> list = EncodeHeld(state, {});
+  const auto held = DecodeHeld(list);
+  EXPECT_TRUE(held.ok()) << held.status().ToString();
+  for (const HeldTensor& tensor : *held) aliases.emplace_back(tensor.alias_of);
   const auto saved = MakeStateTensors(state.tensors);
   for (const StateTensor& tensor : saved->tensors) aliases.push_back(tensor.alias_of);
   return aliases;

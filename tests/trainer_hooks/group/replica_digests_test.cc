@@ -25,6 +25,10 @@ class ReplicaDigestsTest : public ::testing::Test {
         {.name = "w", .dtype = DType::kI64, .shape = kShape}, strided_.data(), kHost, {1, kRows}};
   }
 
+  static Result<std::vector<Digest>> Digests(const std::vector<StateTensor>& tensors, int threads) {
+    return ReplicaDigests(tensors, nullptr, threads).Finish();
+  }
+
   const std::vector<int64_t> kShape = {kRows, kColumns};
   std::vector<int64_t> dense_ = Numbers(kColumns, 1);
   std::vector<int64_t> strided_ = Numbers(1, kRows);
@@ -42,27 +46,27 @@ class ReplicaDigestsTest : public ::testing::Test {
 };
 
 TEST_F(ReplicaDigestsTest, StridesMakeNoDifferenceAndEveryByteDoes) {
-  const auto all = ReplicaDigests({Dense(), Strided()}, nullptr, 2).Finish();
+  const auto all = Digests({Dense(), Strided()}, 2);
   ASSERT_TRUE(all.ok()) << all.status().ToString();
   EXPECT_EQ((*all)[0], (*all)[1]);
   for (const size_t i : {size_t{0}, dense_.size() / 2, dense_.size() - 1}) {
     ++dense_[i];
-    EXPECT_NE(ReplicaDigests({Dense()}, nullptr, 2).Finish()->at(0), (*all)[1]) << i;
+    EXPECT_NE(Digests({Dense()}, 2)->at(0), (*all)[1]) << i;
     --dense_[i];
   }
 }
 
 TEST_F(ReplicaDigestsTest, AThreadTakesLittleMemory) {
   const ScarceMemory memory(SIZE_MAX);
-  VARVE_ASSERT_OK(ReplicaDigests({Strided()}, nullptr, 3).Finish().status());
+  VARVE_ASSERT_OK(Digests({Strided()}, 3).status());
   EXPECT_LE(memory.largest(), size_t{256} << 10);
 }
 
 TEST_F(ReplicaDigestsTest, WithoutMemoryItIsAnError) {
   const ScarceMemory memory(64 << 10);
-  const auto digests = ReplicaDigests({Strided(), Strided()}, nullptr, 3).Finish();
+  const auto digests = Digests({Strided(), Strided()}, 3);
   EXPECT_THAT(digests, FailsWith(StatusCode::kUnavailable, "no memory to compare replicas"));
-  EXPECT_TRUE(ReplicaDigests({Dense()}, nullptr, 3).Finish().ok());  // which needs none
+  EXPECT_TRUE(Digests({Dense()}, 3).ok());  // which needs none
 }
 
 }  // namespace

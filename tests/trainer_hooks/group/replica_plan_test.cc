@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "store/shards/regions.h"
 #include "tests/store/store_fixture.h"
@@ -22,12 +24,18 @@ using ::testing::ElementsAre;
 using testing::FailsWith;
 using Lists = std::vector<std::vector<HeldTensor>>;
 
-HeldTensor Held(std::string name, ShardLayout layout, std::string derived_from = "") {
-  HeldTensor tensor{{.name = std::move(name)}, /*can_cut=*/true};
-  tensor.dtype = derived_from.empty() ? DType::kF32 : DType::kBF16;
-  tensor.derived_from = std::move(derived_from);
-  tensor.layout = Canonical(std::move(layout));
-  return tensor;
+// Keeps a name to the end of the program. Tensors that are held borrow theirs.
+std::string_view Kept(const std::string& name) {
+  static std::set<std::string> names;
+  return *names.insert(name).first;
+}
+
+HeldTensor Held(const std::string& name, ShardLayout layout, const std::string& derived_from = "") {
+  return {.name = Kept(name),
+          .dtype = derived_from.empty() ? DType::kF32 : DType::kBF16,
+          .derived_from = Kept(derived_from),
+          .layout = Canonical(std::move(layout)),
+          .can_cut = true};
 }
 
 // The ZeRO slice of a layout that one of `dp` ranks has.
@@ -44,7 +52,7 @@ std::map<std::string, std::string> Writes(const Lists& held, const ReplicaPlan& 
   for (size_t i = 0; i < held[rank].size(); ++i) {
     const std::optional<Range>& range = plan.writes[rank][i];
     if (!range.has_value()) continue;
-    writes[held[rank][i].name] =
+    writes[std::string(held[rank][i].name)] =
         "[" + std::to_string(range->begin) + ", " + std::to_string(range->end) + ")";
   }
   return writes;
@@ -52,14 +60,14 @@ std::map<std::string, std::string> Writes(const Lists& held, const ReplicaPlan& 
 
 // Every element that somebody holds is saved, and none twice.
 void ExpectWhole(const Lists& held, const ReplicaPlan& plan) {
-  std::map<std::string, std::vector<ShardLayout>> saved;
+  std::map<std::string_view, std::vector<ShardLayout>> saved;
   for (size_t rank = 0; rank < held.size(); ++rank) {
     for (size_t i = 0; i < held[rank].size(); ++i) {
       const std::optional<Range>& range = plan.writes[rank][i];
       auto& layouts = saved[held[rank][i].name];
       if (!range.has_value()) continue;
-      EXPECT_LE(range->end, held[rank][i].layout->NumLocal());
-      layouts.push_back(Canonical(CutLayout(*held[rank][i].layout, *range)));
+      EXPECT_LE(range->end, held[rank][i].layout.NumLocal());
+      layouts.push_back(Canonical(CutLayout(held[rank][i].layout, *range)));
       EXPECT_EQ(std::count(layouts.begin(), layouts.end(), layouts.back()), 1)
           << held[rank][i].name << ": " << ToString(layouts.back());
     }
@@ -256,7 +264,7 @@ TEST(ReplicaPlanTest, TwoDataParallelGroupsOfTwoTensorParallelRanks) {
     const auto writes = Writes(held, plan, rank);
     EXPECT_EQ(writes.contains("norm"), writes.contains("m.norm")) << rank;
   }
-  std::map<std::string, std::vector<size_t>> sizes;
+  std::map<std::string_view, std::vector<size_t>> sizes;
   for (const ReplicaGroup& group : plan.groups) {
     const ReplicaGroup::Holder& first = group.holders[0];
     sizes[held[first.rank][first.tensor].name].push_back(group.holders.size());
@@ -430,7 +438,7 @@ TEST(StickyPlanTest, NewRanksTakeTheirShare) {
 
 TEST(StickyPlanTest, OneRankThatHadAllKeepsWhatItMay) {
   Lists held(4, Model(6));
-  for (HeldTensor& tensor : held[2]) tensor.had = Range{0, tensor.layout->NumLocal()};
+  for (HeldTensor& tensor : held[2]) tensor.had = Range{0, tensor.layout.NumLocal()};
   const ReplicaPlan next = PlanReplicas(held);
   ExpectWhole(held, next);
   ExpectBalanced(held, next);
@@ -449,7 +457,7 @@ TEST(StickyPlanTest, WhateverRanksSayTheyHadAllIsSavedOnce) {
         if (below(4) == 0 && &tensors != &held[0]) continue;
         tensors.push_back(tensor);
         tensors.back().can_cut = below(8) > 0;
-        const int64_t n = tensor.layout->NumLocal();
+        const int64_t n = tensor.layout.NumLocal();
         const int64_t begin = below(2) * below(n), end = begin + 1 + below(n - begin);
         if (below(3) > 0) tensors.back().had = Range{begin, below(2) == 0 ? n : end};
       }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Knows where the tensors of a state lie on devices. What is prepared for them stays good until one
-// of them moves. Thread rule: one thread.
+// Knows where the tensors of a state lie. What is prepared for them stays good until one of them
+// moves. Thread rule: one thread.
 #pragma once
 
 #include <span>
@@ -12,15 +12,15 @@
 
 namespace varve::internal {
 
-class DevicePlaces {
+class TensorPlaces {
  public:
-  // Returns true if all of `tensors`, which are on devices, lie where those of the last Learn lay,
-  // and are cut into the same chunks.
+  // Returns true if all of `tensors` lie where those of the last Learn lay, and are cut into the
+  // same chunks.
   bool AreOf(std::span<const StateTensor* const> tensors) const;
   void Learn(std::span<const StateTensor* const> tensors);
   void Forget() { places_.clear(); }
-  // Returns true if there are none.
-  bool empty() const { return places_.empty(); }
+  // Tensors without names and layouts. They are valid until the next Learn or Forget.
+  std::span<const StateTensor> places() const { return places_; }
 
  private:
   std::vector<StateTensor> places_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer_hooks/save/device_places.h"
+#include "trainer_hooks/save/tensor_places.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,20 +10,25 @@ namespace {
 
 bool IsSamePlace(const StateTensor& a, const StateTensor& b) {
   return a.data == b.data && a.device == b.device && a.dtype == b.dtype && a.shape == b.shape &&
-         a.layout == b.layout;
+         a.strides == b.strides;
 }
 
 }  // namespace
 
-bool DevicePlaces::AreOf(std::span<const StateTensor* const> tensors) const {
+bool TensorPlaces::AreOf(std::span<const StateTensor* const> tensors) const {
   return std::ranges::equal(places_, tensors, [](const StateTensor& a, const StateTensor* b) {
     return IsSamePlace(a, *b);
   });
 }
 
-void DevicePlaces::Learn(std::span<const StateTensor* const> tensors) {
+void TensorPlaces::Learn(std::span<const StateTensor* const> tensors) {
   places_.clear();
-  for (const StateTensor* const tensor : tensors) places_.push_back(*tensor);
+  for (const StateTensor* const tensor : tensors) {
+    places_.push_back({{.dtype = tensor->dtype, .shape = tensor->shape},
+                       tensor->data,
+                       tensor->device,
+                       tensor->strides});
+  }
 }
 
 std::vector<const StateTensor*> TensorsOnDevices(std::span<const StateTensor> tensors) {
