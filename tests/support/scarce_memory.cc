@@ -11,6 +11,7 @@ namespace {
 std::atomic<size_t> most_allowed = SIZE_MAX;  // bytes of one allocation
 std::atomic<size_t> largest_asked = 0;
 std::atomic<size_t> asked_in_all = 0;
+thread_local size_t asked_by_this_thread = 0;
 std::atomic<uint64_t> allocations = 0;
 std::atomic<uint64_t> first_to_fail = UINT64_MAX, end_of_failures = 0;  // of these numbers
 
@@ -23,6 +24,7 @@ bool IsNextToFail() {
 
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   asked_in_all += size;
+  asked_by_this_thread += size;
   size_t known = largest_asked;
   while (size > known && !largest_asked.compare_exchange_weak(known, size)) {
   }
@@ -46,6 +48,8 @@ ScarceMemory::~ScarceMemory() { most_allowed = SIZE_MAX; }
 
 size_t ScarceMemory::largest() const { return largest_asked; }
 size_t ScarceMemory::total() const { return asked_in_all; }
+
+size_t AskedByThisThread() { return asked_by_this_thread; }
 
 FailingAllocations::FailingAllocations(uint64_t first, uint64_t count) {
   allocations = 0;

@@ -23,6 +23,9 @@ class ScarceMemory {
   size_t total() const;
 };
 
+// Returns the bytes of all allocations that this thread has asked for.
+size_t AskedByThisThread();
+
 // It refuses `count` allocations, from that with number `first` on. The first of all has number 0.
 class FailingAllocations {
  public:

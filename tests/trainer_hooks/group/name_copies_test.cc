@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How often a rank copies what describes a tensor, from BeginSave on. The names tell: with longer
+// names, each copy allocates as many bytes more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/store/store_fixture.h"
+#include "tests/support/scarce_memory.h"
+#include "varve/group_checkpointer.h"
+
+namespace varve::internal::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Gt;
+using ::testing::Le;
+
+constexpr size_t kPairs = 1000;
+
+// Knows how much its own calls allocate. The copies of a message that a group makes to carry it
+// are not counted.
+class CountingRanks : public RankGroup {
+ public:
+  explicit CountingRanks(RankGroup* ranks) : ranks_(ranks) {}
+
+  int rank() const override { return ranks_->rank(); }
+  int size() const override { return ranks_->size(); }
+  Status Barrier() override { return ranks_->Barrier(); }
+  Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
+    const size_t before = AskedByThisThread();
+    auto all = ranks_->AllGather(mine);
+    asked_ += AskedByThisThread() - before;
+    return all;
+  }
+  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) override {
+    return ranks_->Broadcast(bytes, root);
+  }
+  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
+                                         Reduction reduction) override {
+    return ranks_->AllReduce(mine, reduction);
+  }
+  Result<std::vector<std::vector<std::byte>>> AllToAll(
+      std::span<const std::span<const std::byte>> to_each) override {
+    return ranks_->AllToAll(to_each);
+  }
+  Result<std::unique_ptr<RankGroup>> Split(int color) override { return ranks_->Split(color); }
+
+  // What this thread has asked for outside of the calls.
+  size_t AskedOutside() const { return AskedByThisThread() - asked_; }
+
+ private:
+  RankGroup* const ranks_;
+  size_t asked_ = 0;
+};
+
+// Masters, and weights that name them. All names have this many bytes.
+TrainingState Pairs(size_t name_bytes, std::vector<float>* data) {
+  TrainingState state;
+  for (size_t i = 0; i < kPairs; ++i) {
+    std::string master = "m" + std::to_string(i), weight = "w" + std::to_string(i);
+    master.resize(name_bytes, '.');
+    weight.resize(name_bytes, '.');
+    state.tensors.push_back({{.name = master, .shape = {2, 2}}, data->data() + 8 * i});
+    state.tensors.push_back(
+        {{.name = weight, .dtype = DType::kBF16, .shape = {2, 2}, .derived_from = master},
+         data->data() + 8 * i + 4});
+  }
+  return state;
+}
+
+// Saves on two ranks, under this rule for all tensors: the first save, one of the same tensors, and
+// one of fewer. Returns what BeginSave of rank 0 allocates in each.
+std::vector<size_t> BytesAsked(size_t name_bytes, ReplicaPolicy rule) {
+  const TempFolder folder;
+  CheckpointerOptions options;
+  options.replicas.push_back({"*", rule});
+  std::vector<size_t> asked;
+  auto groups = ThreadRanks(2, std::chrono::seconds(60));
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      CountingRanks ranks(groups[rank].get());
+      auto checkpointer = OpenGroupCheckpointer(folder.path() / "root", &ranks, options);
+      ASSERT_TRUE(checkpointer.ok()) << checkpointer.status().ToString();
+      std::vector<float> data(8 * kPairs);
+      TrainingState state = Pairs(name_bytes, &data);
+      for (uint64_t step = 1; step <= 3; ++step) {
+        if (step == 3) state.tensors.resize(kPairs);
+        const size_t before = ranks.AskedOutside();
+        VARVE_ASSERT_OK((*checkpointer)->BeginSave(step, state, {}).status());
+        if (rank == 0) asked.push_back(ranks.AskedOutside() - before);
+        VARVE_ASSERT_OK((*checkpointer)->AwaitStaged());
+      }
+      VARVE_EXPECT_OK((*checkpointer)->Close());
+    });
+  }
+  threads.clear();
+  return asked;
+}
+
+// How often each of the saves copies each name, and each name of a master.
+std::vector<double> CopiesOfNames(ReplicaPolicy rule) {
+  constexpr size_t kShort = 100, kLong = 1000;
+  const std::vector<size_t> few = BytesAsked(kShort, rule), many = BytesAsked(kLong, rule);
+  const double more = kPairs * 3 * (kLong - kShort);  // bytes of names
+  std::vector<double> copies;
+  for (size_t i = 0; i < few.size() && i < many.size(); ++i) {
+    const double of = i == 2 ? more / 2 : more;  // the last save has half of the tensors
+    copies.push_back((static_cast<double>(many[i]) - static_cast<double>(few[i])) / of);
+  }
+  return copies;
+}
+
+// Rank 0 saves all tensors. They have replicas, or their names change.
+TEST(NameCopiesTest, ASaveOfARankMakesTwoAtMost) {
+  for (const ReplicaPolicy rule : {ReplicaPolicy::kTakeLowest, ReplicaPolicy::kKeepPerRank}) {
+    const std::vector<double> copies = CopiesOfNames(rule);
+    EXPECT_EQ(copies.size(), 3u);
+    // The buffer in which names go to the digest takes a little more or less.
+    EXPECT_THAT(copies, Each(AllOf(Gt(0.9), Le(2.05))));
+  }
+}
+
+}  // namespace
+}  // namespace varve::internal::testing
