@@ -538,8 +538,8 @@ class OtherStoresTest(verb_case.VerbCase):
             cwd=self.folder,
             env={**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"},
         )
-        self.assertEqual(shown.count("~  exp_avg.w"), 3)
-        self.assertEqual(shown.count("1 changed"), 3)
+        self.assertEqual(shown.count("~  exp_avg.w"), 4)
+        self.assertEqual(shown.count("1 changed"), 4)
         self.assertIn("0 removed (-), 0 added (+), 1 changed (~) in 400 B, 1 unchanged", shown)
         harness.check(self.folder / "both")
 
