@@ -23,7 +23,10 @@ class Workload {
 
   Recorded Run(const fs::path& image) {
     Fill();
-    Recorder recorder(root_);
+    rocksdb::DB* const db = static_cast<StoreImpl*>(store_.get())->database()->rocksdb();
+    VARVE_EXPECT_OK(FromRocksDb(db->PauseBackgroundWork(), "waiting for merges of records"));
+    Recorder recorder(root_);  // notes what is there, which nobody may change meanwhile
+    VARVE_EXPECT_OK(FromRocksDb(db->ContinueBackgroundWork(), "going on"));
     recorder.Run(
         "start", [] { return Status::Ok(); }, [&] { recorder.now = filled_; });
     // The merge begins after one of the saves that follow the end of the other one.
