@@ -3,6 +3,7 @@
 
 #include <rocksdb/cache.h>
 #include <rocksdb/listener.h>
+#include <rocksdb/sst_file_reader.h>
 #include <rocksdb/sst_file_writer.h>
 #include <rocksdb/table.h>
 #include <sys/stat.h>
@@ -190,25 +191,88 @@ Status Database::OpenDespite() const {
   return Status::Ok();
 }
 
-// Opens what OpenDespite has opened once more, without the lost tables.
-Status Database::OpenSound() {
-  VARVE_ASSIGN_OR_RETURN(const auto files, FileSystemWithout(path_, lost_));
-  sound_env_ = rocksdb::NewCompositeEnv(std::make_shared<FrameFileSystem>(files));
-  rocksdb::DBOptions options = db_options_;
-  options.env = sound_env_.get();
+namespace {
+
+FamilyTables Without(std::span<const LostTable> left_out, FamilyTables tables) {
+  for (const LostTable& table : left_out) {
+    tables[table.family].erase(table.number);
+    if (tables[table.family].empty()) tables.erase(table.family);
+  }
+  return tables;
+}
+
+}  // namespace
+
+// Opens the state that `whole` shows once more, without these tables.
+Result<std::shared_ptr<const Database::Partial>> Database::OpenWithout(
+    std::span<const LostTable> tables, const OpenRocksDb& whole) const {
+  auto partial = std::make_shared<Partial>();
+  VARVE_ASSIGN_OR_RETURN(const auto files, FileSystemWithout(path_, tables));
+  partial->env = rocksdb::NewCompositeEnv(std::make_shared<FrameFileSystem>(files));
+  rocksdb::DBOptions options = MakeDbOptionsOf(path_);
+  options.env = partial->env.get();
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status status =
       rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
   if (!status.ok()) return OpenError(status, path_);
-  auto sound = std::make_shared<OpenRocksDb>(raw, std::move(handles));
-  FamilyTables expected = open_->Tables();  // a writer may have gone on meanwhile
-  for (const LostTable& table : lost_) {
-    expected[table.family].erase(table.number);
-    if (expected[table.family].empty()) expected.erase(table.family);
+  partial->open = std::make_shared<OpenRocksDb>(raw, std::move(handles));
+  if (partial->open->Tables() == Without(tables, whole.Tables())) {
+    return std::shared_ptr<const Partial>(partial);
   }
-  if (sound->Tables() == expected) sound_ = std::move(sound);
-  return Status::Ok();
+  return Status::Unavailable("the store in " + path_.string() + " has changed meanwhile");
+}
+
+// Returns the tables of the family that have no key in the range, and in which a search for it
+// fails all the same: RocksDB looks for the next key in each table of level 0.
+std::vector<LostTable> Database::FindInTheWay(Family family, std::string_view first,
+                                              std::string_view end, const Use& use) const {
+  std::vector<LostTable> found;
+  for (const rocksdb::LiveFileMetaData& file : FilesOf(family)) {
+    const bool overlaps = file.largestkey >= first && (end.empty() || file.smallestkey < end);
+    if (overlaps) continue;
+    rocksdb::SstFileReader reader(MakeTableOptions());
+    rocksdb::Status status = reader.Open((DbPath(path_) / file.name).string());
+    for (const bool forward : {true, false}) {
+      if (!status.ok()) break;
+      const std::unique_ptr<rocksdb::Iterator> at(reader.NewIterator(rocksdb::ReadOptions()));
+      const std::string_view key = forward || end.empty() ? first : end;
+      forward ? at->Seek({key.data(), key.size()}) : at->SeekForPrev({key.data(), key.size()});
+      status = at->status();
+    }
+    if (!status.IsCorruption()) continue;
+    found.push_back({.family = file.column_family_name,
+                     .file = file.name,
+                     .what = status.ToString(),
+                     .number = file.file_number,
+                     .level = file.level,
+                     .family_id = use.handle(family)->GetID(),
+                     .first_key = file.smallestkey,
+                     .last_key = file.largestkey});
+  }
+  return found;
+}
+
+// For a search that has met a damaged block: the same state without the tables that are in its way.
+// Null: there is none.
+std::shared_ptr<const Database::Partial> Database::OpenAround(Family family, std::string_view first,
+                                                              std::string_view end,
+                                                              const Use& use) const {
+  if (is_frozen_ || guard_ != nullptr) return nullptr;
+  std::vector<LostTable> left_out = FindInTheWay(family, first, end, use);
+  if (left_out.empty()) return nullptr;
+  {
+    const std::lock_guard lock(lost_mutex_);
+    if (sound_ != nullptr) left_out.insert(left_out.end(), lost_.begin(), lost_.end());
+  }
+  const std::lock_guard lock(around_mutex_);
+  if (around_ != nullptr && around_->open->Tables() == Without(left_out, use.open()->Tables())) {
+    return around_;  // tables never change
+  }
+  const auto opened = OpenWithout(left_out, *use.open());
+  if (!opened.ok()) return nullptr;
+  around_ = *opened;
+  return around_;
 }
 
 // Takes the lock first, because another writer changes the manifest and its seal.
@@ -393,18 +457,33 @@ Status Database::ReadOneState(Family family, const std::string& what, const Read
   }
 }
 
-// An iterator shows one state however long it lives.
+// An iterator shows one state however long it lives. `seek` moves it to the first key that is read,
+// which is looked for in the range.
 Result<Database::Reading> Database::BeginScan(Family family, const std::string& what,
-                                              const rocksdb::ReadOptions& options) const {
+                                              const rocksdb::ReadOptions& options,
+                                              const Range& range, const Seek& seek) const {
   std::optional<Use> held;
   std::unique_ptr<rocksdb::Iterator> at;
+  const auto open = [&](const OpenRocksDb& from) {
+    at.reset();
+    at.reset(from.db()->NewIterator(options, from.handle(family)));
+    seek(at.get());
+  };
   VARVE_RETURN_IF_ERROR(ReadOneState(family, what, [&](Use use) {
     at.reset();
     held.emplace(std::move(use));
-    const OpenRocksDb& open = sound_ != nullptr ? *sound_ : *held->open();
-    at.reset(open.db()->NewIterator(options, open.handle(family)));
+    open(sound_ != nullptr ? *sound_->open : *held->open());
   }));
-  return Reading{*std::move(held), std::move(at)};
+  Reading reading{*std::move(held), sound_, nullptr};
+  if (at->status().IsCorruption()) {
+    if (auto partial = OpenAround(family, range.first, range.end, reading.use)) {
+      open(*partial->open);
+      reading.partial = std::move(partial);
+    }
+  }
+  if (!at->status().ok()) return ReadError(family, at->status(), what);
+  reading.at = std::move(at);
+  return reading;
 }
 
 Result<Database::Use> Database::BeginWrite() {
@@ -563,9 +642,11 @@ Status Database::ScanFrom(Family family, std::string_view prefix, std::string_vi
   rocksdb::ReadOptions options;
   if (!end.empty()) options.iterate_upper_bound = &bound;
   VARVE_RETURN_IF_ERROR(CheckRange(family, first, end, what));
-  VARVE_ASSIGN_OR_RETURN(const Reading reading, BeginScan(family, what, options));
+  const auto seek = [first](rocksdb::Iterator* at) { at->Seek({first.data(), first.size()}); };
+  VARVE_ASSIGN_OR_RETURN(const Reading reading,
+                         BeginScan(family, what, options, {first, end}, seek));
   rocksdb::Iterator* const it = reading.at.get();
-  for (it->Seek({first.data(), first.size()}); it->Valid(); it->Next()) {
+  for (; it->Valid(); it->Next()) {
     VARVE_RETURN_IF_ERROR(
         visit({it->key().data(), it->key().size()}, {it->value().data(), it->value().size()}));
   }
@@ -577,15 +658,16 @@ Result<std::optional<std::string>> Database::FirstKeyFrom(Family family, std::st
                                                           std::string_view first) const {
   const std::string what =
       "searching family " + std::string(kFamilyNames[static_cast<int>(family)]);
-  VARVE_ASSIGN_OR_RETURN(const Reading reading, BeginScan(family, what, rocksdb::ReadOptions()));
-  rocksdb::Iterator* const it = reading.at.get();
-  it->Seek({first.data(), first.size()});
-  if (!it->status().ok()) return ReadError(family, it->status(), what);
+  const std::string limit = keys::PrefixEnd(prefix);
+  const auto seek = [first](rocksdb::Iterator* at) { at->Seek({first.data(), first.size()}); };
+  VARVE_ASSIGN_OR_RETURN(const Reading reading,
+                         BeginScan(family, what, rocksdb::ReadOptions(), {first, limit}, seek));
+  const rocksdb::Iterator* const it = reading.at.get();
   std::optional<std::string> key;
   if (it->Valid() && it->key().starts_with({prefix.data(), prefix.size()})) {
     key = it->key().ToString();
   }
-  const std::string end = key.has_value() ? *key + '\0' : keys::PrefixEnd(prefix);
+  const std::string end = key.has_value() ? *key + '\0' : limit;
   VARVE_RETURN_IF_ERROR(CheckRange(family, first, end, what));
   return key;
 }
@@ -594,16 +676,15 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
                                                            std::string_view end) const {
   const std::string what =
       "searching family " + std::string(kFamilyNames[static_cast<int>(family)]);
-  VARVE_ASSIGN_OR_RETURN(const Reading reading, BeginScan(family, what, rocksdb::ReadOptions()));
-  rocksdb::Iterator* const it = reading.at.get();
-  if (end.empty()) {
-    it->SeekToLast();
-  } else {
+  const auto seek = [end](rocksdb::Iterator* at) {
+    if (end.empty()) return at->SeekToLast();
     const rocksdb::Slice bound(end.data(), end.size());
-    it->SeekForPrev(bound);
-    if (it->Valid() && it->key() == bound) it->Prev();
-  }
-  if (!it->status().ok()) return ReadError(family, it->status(), what);
+    at->SeekForPrev(bound);
+    if (at->Valid() && at->key() == bound) at->Prev();
+  };
+  VARVE_ASSIGN_OR_RETURN(const Reading reading,
+                         BeginScan(family, what, rocksdb::ReadOptions(), {prefix, end}, seek));
+  const rocksdb::Iterator* const it = reading.at.get();
   std::optional<std::string> key;
   if (it->Valid() && it->key().starts_with({prefix.data(), prefix.size()})) {
     key = it->key().ToString();

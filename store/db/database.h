@@ -244,7 +244,17 @@ class Database {
   Status Open(const std::filesystem::path& path, bool for_writing);
   Status OpenReadOnly(const std::shared_ptr<rocksdb::FileSystem>& file_system);
   Status OpenDespite() const;
-  Status OpenSound();
+  // A state without some of its tables.
+  struct Partial {
+    std::unique_ptr<rocksdb::Env> env;
+    std::shared_ptr<const OpenRocksDb> open;
+  };
+  Result<std::shared_ptr<const Partial>> OpenWithout(std::span<const LostTable> tables,
+                                                     const OpenRocksDb& whole) const;
+  std::vector<LostTable> FindInTheWay(Family family, std::string_view first, std::string_view end,
+                                      const Use& use) const;
+  std::shared_ptr<const Partial> OpenAround(Family family, std::string_view first,
+                                            std::string_view end, const Use& use) const;
   Status OpenWriter();
   Status VerifySeal();
   Status AddTags(std::vector<rocksdb::IngestExternalFileArg>* args);
@@ -286,10 +296,16 @@ class Database {
   Status ReadOneState(Family family, const std::string& what, const Read& read) const;
   struct Reading {
     Use use;
+    std::shared_ptr<const Partial> partial;
     std::unique_ptr<rocksdb::Iterator> at;  // goes first
   };
+  struct Range {
+    std::string_view first, end;  // an empty end: to the last key
+  };
+  using Seek = std::function<void(rocksdb::Iterator*)>;
   Result<Reading> BeginScan(Family family, const std::string& what,
-                            const rocksdb::ReadOptions& options) const;
+                            const rocksdb::ReadOptions& options, const Range& range,
+                            const Seek& seek) const;
 
   // Constant after opening.
   bool for_writing_ = false;
@@ -300,10 +316,9 @@ class Database {
   std::shared_ptr<SealGuard> guard_;               // for writers of a sealed store only
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
   std::unique_ptr<rocksdb::Env> env_;              // over file_system_ or a FrameFileSystem
-  std::unique_ptr<rocksdb::Env> sound_env_;        // of sound_
   // For scans of a reader that was opened although tables are lost: the same state without them.
   // Null: there is no such state.
-  std::shared_ptr<const OpenRocksDb> sound_;
+  std::shared_ptr<const Partial> sound_;
   std::shared_ptr<DeadChunkFilterFactory> filter_;
   rocksdb::DBOptions db_options_;
   std::vector<rocksdb::ColumnFamilyOptions> family_options_;
@@ -335,6 +350,8 @@ class Database {
   mutable Status behind_;
   // True when lost_, held_ or behind_ says why some families stay as they were, or all may.
   mutable std::atomic<bool> stale_{false};
+  mutable std::mutex around_mutex_;
+  mutable std::shared_ptr<const Partial> around_;  // the last of OpenAround, by around_mutex_
   mutable std::mutex ingest_mutex_;
   mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};

@@ -123,9 +123,9 @@ Status Database::OpenReader() {
   lost_ = std::move(seen.lost);
   despite_lost_ = true;
   VARVE_RETURN_IF_ERROR(OpenDespite());
-  const Status sound =
-      OpenSound();  // without it, a scan of a family that lacks a table is an error
-  return IsShortage(sound) ? sound : Status::Ok();
+  const auto sound = OpenWithout(lost_, *open_);
+  if (sound.ok()) sound_ = *sound;  // else a scan of a family that lacks a table is an error
+  return IsShortage(sound.status()) ? sound.status() : Status::Ok();
 }
 
 // Opens the newest state while a writer may be at work. If a family lacks a table, it may show an
