@@ -336,6 +336,14 @@ Status Database::CheckRange(Family family, std::string_view first, std::string_v
   return Status::Ok();
 }
 
+// Where a key is read. RocksDB looks into each table of a family that has three or fewer, whatever
+// keys these hold, so a lost one is left out unless it may hold the key.
+const OpenRocksDb& Database::PlaceOf(Family family, std::string_view key, const Use& use) const {
+  if (sound_ == nullptr) return *use.open();
+  const bool is_lost = !CheckRange(family, key, std::string(key) + '\0', "").ok();
+  return is_lost ? *use.open() : *sound_->open;
+}
+
 Status Database::ReadError(Family family, const rocksdb::Status& status,
                            const std::string& what) const {
   const std::string lost = LostOf(family);
@@ -583,8 +591,9 @@ Result<std::optional<std::string>> Database::Get(Family family, std::string_view
   rocksdb::Status status;
   VARVE_RETURN_IF_ERROR(ReadOneState(family, what, [&](const Use& use) {
     value.clear();
-    status = use.rocksdb()->Get(rocksdb::ReadOptions(), use.handle(family),
-                                {key.data(), key.size()}, &value);
+    const OpenRocksDb& open = PlaceOf(family, key, use);
+    status = open.db()->Get(rocksdb::ReadOptions(), open.handle(family), {key.data(), key.size()},
+                            &value);
   }));
   if (status.IsNotFound()) return std::optional<std::string>();
   if (!status.ok()) return ReadError(family, status, what);
@@ -598,9 +607,10 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   options.verify_checksums = false;
   frame->Reset();
   rocksdb::Status status;
+  const OpenRocksDb& open = PlaceOf(Family::kChunks, key, use);
   {
     const FrameFileSystem::ReadOfFrame looks;
-    status = use.rocksdb()->Get(options, use.handle(Family::kChunks), key, frame);
+    status = open.db()->Get(options, open.handle(Family::kChunks), key, frame);
   }
   if (status.ok()) return Status::Ok();
   // Where the block does not look sound, or lacks the key, its checksum decides. RocksDB verifies a
@@ -608,7 +618,7 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   options.verify_checksums = true;
   frame->Reset();
   ForgetBlocks(use);
-  status = use.rocksdb()->Get(options, use.handle(Family::kChunks), key, frame);
+  status = open.db()->Get(options, open.handle(Family::kChunks), key, frame);
   if (status.ok()) return Status::Ok();
   const std::string what =
       "reading frame " + std::to_string(address.save_id) + "/" + std::to_string(address.ordinal);
@@ -626,8 +636,9 @@ std::map<ChunkAddress, rocksdb::PinnableSlice> Database::GetFrames(
   const std::vector<rocksdb::Slice> keys(names.begin(), names.end());
   std::vector<rocksdb::PinnableSlice> frames(keys.size());
   std::vector<rocksdb::Status> statuses(keys.size());
-  use->rocksdb()->MultiGet(rocksdb::ReadOptions(), use->handle(Family::kChunks), keys.size(),
-                           keys.data(), frames.data(), statuses.data(), /*sorted_input=*/true);
+  const OpenRocksDb& open = sound_ != nullptr ? *sound_->open : *use->open();
+  open.db()->MultiGet(rocksdb::ReadOptions(), open.handle(Family::kChunks), keys.size(),
+                      keys.data(), frames.data(), statuses.data(), /*sorted_input=*/true);
   for (size_t i = 0; i < keys.size(); ++i) {
     if (statuses[i].ok()) found.emplace(addresses[i], std::move(frames[i]));
   }

@@ -290,6 +290,7 @@ class Database {
   std::string LostOf(Family family) const;
   Status CheckRange(Family family, std::string_view first, std::string_view end,
                     const std::string& what) const;
+  const OpenRocksDb& PlaceOf(Family family, std::string_view key, const Use& use) const;
   Status ReadError(Family family, const rocksdb::Status& status, const std::string& what) const;
   Status CheckNotStale(Family family, const std::string& what) const;
   template <typename Read>
@@ -316,7 +317,7 @@ class Database {
   std::shared_ptr<SealGuard> guard_;               // for writers of a sealed store only
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
   std::unique_ptr<rocksdb::Env> env_;              // over file_system_ or a FrameFileSystem
-  // For scans of a reader that was opened although tables are lost: the same state without them.
+  // For a reader that was opened although tables are lost: the same state without them.
   // Null: there is no such state.
   std::shared_ptr<const Partial> sound_;
   std::shared_ptr<DeadChunkFilterFactory> filter_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The database of a damaged store without its lost table files. A reader scans it, because for a
-// scan RocksDB opens every table file of level 0 of a family, whatever keys it looks for. So one
-// lost file would be an error for all keys. Nothing on the disk changes. Stateless.
+// The database of a damaged store without its lost table files. A reader reads from it what no lost
+// file may hold. For a scan RocksDB opens every table file of level 0 of a family, whatever keys it
+// looks for, and for a single key it does so if the family has three files or fewer. So one lost
+// file would be an error for all keys. Nothing on the disk changes. Stateless.
 #pragma once
 
 #include <rocksdb/file_system.h>

@@ -271,6 +271,24 @@ TEST_F(LostTablesTest, StepsWhoseRecordsLieElsewhereAreRead) {
   }
 }
 
+// RocksDB looks into each table of a family that has one level and three tables or fewer.
+TEST_F(LostTablesTest, KeysOfOtherTablesAreReadAlsoWhereTablesAreFew) {
+  fs::remove_all(path());
+  store_ = Store::Create(path()).value();
+  SaveStep(1);
+  SaveStep(2);
+  auto tables = FilesOf(Family::kState);
+  ASSERT_EQ(tables.size(), 2u);
+  store_.reset();
+  std::sort(tables.begin(), tables.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
+  const Damaged damaged(tables[1].path, Damage::kRemoved);
+  const auto reader = Store::OpenForReading(path()).value();
+  const auto first = ReadAll(*reader, "main", 1);
+  EXPECT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_TRUE(Names(ReadAll(*reader, "main", 2).status(), tables[1].path.filename()));
+}
+
 TEST_F(LostTablesTest, OtherFilesThatAreLostHideNothing) {
   for (const std::string& file : DbFiles()) {
     if (file.ends_with(".sst")) continue;
