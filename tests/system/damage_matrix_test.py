@@ -282,7 +282,9 @@ class Case:
             for name, text in self.found.items():
                 if not text.startswith("error"):
                     self.expect(name in kept, f"repair loses {name}, which can be read")
-                elif self.family:  # a damaged file hides no key of another one
+                elif self.family and self.family != "steps":
+                    # A damaged file hides no key of another one. But repair takes the older record
+                    # of a step whose metrics were changed, and a reader does not.
                     self.expect(name not in kept, f"{name} is not read, repair keeps it: {text}")
             for name in set(self.template.steps) - kept - lost:
                 self.expect(self.family == "steps" or report["warnings"], f"{name} is not named")
