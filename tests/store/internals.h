@@ -57,6 +57,19 @@ class InternalsTest : public StoreTest {
     return files;
   }
 
+  // From here on no table file is merged with others, so that the files keep their names.
+  void HoldMerges() {
+    rocksdb::DB* const db = database()->rocksdb();
+    for (int i = 0; i < kNumFamilies; ++i) {
+      const auto family = database()->handle(static_cast<Family>(i));
+      const auto status = db->SetOptions(family, {{"disable_auto_compactions", "true"}});
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+    // Waits for a merge that has begun.
+    ASSERT_TRUE(db->PauseBackgroundWork().ok());
+    ASSERT_TRUE(db->ContinueBackgroundWork().ok());
+  }
+
   // Commits one change of one key. Without a value it deletes the key.
   void Change(Family family, std::string key, const std::optional<std::string>& value) {
     CommitBatch batch;

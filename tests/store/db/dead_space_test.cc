@@ -401,9 +401,7 @@ TEST_F(BesideTest, ADropOfManyStepsMakesFewCommits) {
 
 // Merging a family writes all of it. Small files are no reason for that.
 TEST_F(BesideTest, ALargeTableIsNotMergedWithSmallOnes) {
-  auto* const tensors = database()->handle(Family::kTensors);
-  ASSERT_TRUE(
-      database()->rocksdb()->SetOptions(tensors, {{"disable_auto_compactions", "true"}}).ok());
+  HoldMerges();
   std::vector<TestTensor> many;
   for (uint64_t i = 0; i < 20'000; ++i) {
     many.push_back(RandomTensor("t" + std::to_string(i), DType::kU8, {10}, i));
