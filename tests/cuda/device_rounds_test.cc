@@ -6,6 +6,7 @@
 
 #include "tests/cuda/load_ranks_fixture.h"
 #include "tests/support/bytes_read.h"
+#include "tests/support/forwarding_ranks.h"
 #include "tests/support/shard_reference.h"
 #include "tests/support/sizes.h"
 #include "trainer_hooks/load/rounds.h"
@@ -19,32 +20,14 @@ using ::testing::Each;
 constexpr int64_t kPiece = int64_t{2} << 20;  // elements
 
 // A rank that sends less than its list of pieces.
-class CutShort : public RankGroup {
+class CutShort : public ForwardingRanks {
  public:
-  explicit CutShort(RankGroup* group) : group_(group) {}
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  Status Barrier() override { return group_->Barrier(); }
+  using ForwardingRanks::ForwardingRanks;
   Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
     const auto pieces = DecodePieces(mine);
     const bool is_list = pieces.ok() && !pieces->tensors.empty();
-    return group_->AllGather(mine.first(mine.size() - (is_list ? 1 : 0)));
+    return ForwardingRanks::AllGather(mine.first(mine.size() - (is_list ? 1 : 0)));
   }
-  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) override {
-    return group_->Broadcast(bytes, root);
-  }
-  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
-                                         Reduction reduction) override {
-    return group_->AllReduce(mine, reduction);
-  }
-  Result<std::vector<std::vector<std::byte>>> AllToAll(
-      std::span<const std::span<const std::byte>> to_each) override {
-    return group_->AllToAll(to_each);
-  }
-  Result<std::unique_ptr<RankGroup>> Split(int color) override { return group_->Split(color); }
-
- private:
-  RankGroup* const group_;
 };
 
 // BF16 values as FP32.

@@ -12,6 +12,7 @@
 
 #include "tests/cuda/load_ranks_fixture.h"
 #include "tests/cuda/nccl_launcher.h"
+#include "tests/support/forwarding_ranks.h"
 #include "tests/support/shard_reference.h"
 #include "varve/layouts.h"
 
@@ -20,26 +21,9 @@ namespace varve::internal::testing {
 inline constexpr int64_t kMillion = int64_t{1} << 20;  // elements
 
 // Sends digests that are not those of the bodies.
-class WrongDigests : public RankGroup {
+class WrongDigests : public ForwardingRanks {
  public:
-  explicit WrongDigests(RankGroup* group) : group_(group) {}
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  Status Barrier() override { return group_->Barrier(); }
-  Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
-    return group_->AllGather(mine);
-  }
-  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) override {
-    return group_->Broadcast(bytes, root);
-  }
-  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
-                                         Reduction reduction) override {
-    return group_->AllReduce(mine, reduction);
-  }
-  Result<std::vector<std::vector<std::byte>>> AllToAll(
-      std::span<const std::span<const std::byte>> to_each) override {
-    return group_->AllToAll(to_each);
-  }
+  explicit WrongDigests(RankGroup* group) : ForwardingRanks(group), group_(group) {}
   std::optional<int> device() const override { return group_->device(); }
   Result<std::vector<BodyOnDevice>> AllToAllToDevice(
       std::span<const HeadAndBody> to_each) override {
@@ -52,7 +36,6 @@ class WrongDigests : public RankGroup {
     for (size_t i = 0; i < heads.size(); ++i) changed.push_back({heads[i], to_each[i].body});
     return group_->AllToAllToDevice(changed);
   }
-  Result<std::unique_ptr<RankGroup>> Split(int color) override { return group_->Split(color); }
 
  private:
   RankGroup* const group_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/store/store_fixture.h"
+#include "tests/support/forwarding_ranks.h"
 #include "tests/support/scarce_memory.h"
 #include "varve/group_checkpointer.h"
 
@@ -26,37 +27,21 @@ constexpr size_t kPairs = 1000;
 
 // Knows how much its own calls allocate. The copies of a message that a group makes to carry it
 // are not counted.
-class CountingRanks : public RankGroup {
+class CountingRanks : public ForwardingRanks {
  public:
-  explicit CountingRanks(RankGroup* ranks) : ranks_(ranks) {}
+  using ForwardingRanks::ForwardingRanks;
 
-  int rank() const override { return ranks_->rank(); }
-  int size() const override { return ranks_->size(); }
-  Status Barrier() override { return ranks_->Barrier(); }
   Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
     const size_t before = AskedByThisThread();
-    auto all = ranks_->AllGather(mine);
+    auto all = ForwardingRanks::AllGather(mine);
     asked_ += AskedByThisThread() - before;
     return all;
   }
-  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) override {
-    return ranks_->Broadcast(bytes, root);
-  }
-  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
-                                         Reduction reduction) override {
-    return ranks_->AllReduce(mine, reduction);
-  }
-  Result<std::vector<std::vector<std::byte>>> AllToAll(
-      std::span<const std::span<const std::byte>> to_each) override {
-    return ranks_->AllToAll(to_each);
-  }
-  Result<std::unique_ptr<RankGroup>> Split(int color) override { return ranks_->Split(color); }
 
   // What this thread has asked for outside of the calls.
   size_t AskedOutside() const { return AskedByThisThread() - asked_; }
 
  private:
-  RankGroup* const ranks_;
   size_t asked_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/forwarding_ranks.h"
 #include "tests/trainer_hooks/state_fixture.h"
 #include "trainer_hooks/group/replicas.h"
 
@@ -14,34 +15,18 @@ namespace varve::internal::testing {
 namespace {
 
 // A group in which one rank gets something else than was sent.
-class DamagedRanks : public RankGroup {
+class DamagedRanks : public ForwardingRanks {
  public:
   // The gathering number `nth` from now on, counted from 0.
-  DamagedRanks(RankGroup* ranks, int nth) : ranks_(ranks), nth_(nth) {}
+  DamagedRanks(RankGroup* ranks, int nth) : ForwardingRanks(ranks), nth_(nth) {}
 
-  int rank() const override { return ranks_->rank(); }
-  int size() const override { return ranks_->size(); }
-  Status Barrier() override { return ranks_->Barrier(); }
   Result<std::vector<std::vector<std::byte>>> AllGather(std::span<const std::byte> mine) override {
-    auto all = ranks_->AllGather(mine);
+    auto all = ForwardingRanks::AllGather(mine);
     if (all.ok() && nth_-- == 0) (*all)[0].pop_back();
     return all;
   }
-  Result<std::vector<std::byte>> Broadcast(std::span<const std::byte> bytes, int root) override {
-    return ranks_->Broadcast(bytes, root);
-  }
-  Result<std::vector<int64_t>> AllReduce(std::span<const int64_t> mine,
-                                         Reduction reduction) override {
-    return ranks_->AllReduce(mine, reduction);
-  }
-  Result<std::vector<std::vector<std::byte>>> AllToAll(
-      std::span<const std::span<const std::byte>> to_each) override {
-    return ranks_->AllToAll(to_each);
-  }
-  Result<std::unique_ptr<RankGroup>> Split(int color) override { return ranks_->Split(color); }
 
  private:
-  RankGroup* const ranks_;
   int nth_;
 };
 
