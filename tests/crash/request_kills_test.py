@@ -85,6 +85,7 @@ def kill_once(template, verb, victims, folder, rng, seconds):
         harness.check(run.store)
         code, said = run.end(run.start())
         assert code == 0 or code in store_verbs.REFUSED, f"again: exit {code}: {said}"
+        run.expect_done()
         run.expect_swept()
         run.expect_kept()
         harness.check(run.store)

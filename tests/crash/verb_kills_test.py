@@ -89,9 +89,9 @@ def unnamed_tables(store):
     return {path.name for path in store.glob("db/*.sst")} - named
 
 
-def kill_once(template, verb, folder, rng):
+def kill_once(template, verb, seconds, folder, rng):
     kill = Kill(template, verb, folder)
-    delay = rng.random() * verb.seconds * 1.1
+    delay = rng.random() * seconds * 1.1
     where = f"{verb.name} killed after {delay * 1000:.1f} ms"
     try:
         was_running = kill.run(delay)
@@ -151,18 +151,14 @@ def main():
     chosen = [verb for verb in verbs() if options.only in verb.name]
     with harness.clean_folder() as folder:
         template = Template(folder)
-        for i, verb in enumerate(chosen):
-            kill = Kill(template, verb, folder / f"whole{i}")
-            started = time.monotonic()
-            assert kill.start().wait() == 0, verb.name
-            verb.seconds = time.monotonic() - started
-            shutil.rmtree(kill.folder)
+        seconds = store_verbs.run_unhindered(template, chosen, folder / "unhindered")
         rng = random.Random(options.seed)
 
         def one(i):
             verb = chosen[i % len(chosen)]
             mine = random.Random(f"{options.seed} {i}")
-            return verb.name, kill_once(template, verb, folder / f"kill{i}", mine)
+            mine_in = folder / f"kill{i}"
+            return verb.name, kill_once(template, verb, seconds[verb.name], mine_in, mine)
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             for name, was_running in pool.map(one, range(options.kills)):

@@ -6,10 +6,12 @@ of one of the template's. Names in capitals in the arguments of a verb stand for
 DEST for a folder beside the store.
 """
 
+import json
 import os
 import random
 import shutil
 import subprocess
+import time
 
 import harness
 import safetensors_bytes as files
@@ -20,18 +22,23 @@ NEW = 100  # a step that an import saves
 NEWER = 1000  # one that a writer after the verb saves
 REFUSED = (harness.EXISTS, harness.NO_STEP)  # of a verb that finds its work done
 ALL = {f"main@{step}" for step in STEPS}
+PLAIN = ([], {})  # tags and metrics of a step
 
 
 class Verb:
     """`start`: the store of the template that it works on, empty = none.
 
-    `changes`: steps that may be there or not, or changed, until it has ended. `makes`: what it leaves in
-    DEST, a store or a file. `reads`: it changes nothing, and its JSON is the answer.
+    `changes`: steps that may be there or not, or changed, until it has ended. `leaves`: the facts of the
+    steps that it changes, once it has ended. None: the step is gone. `makes`: what it leaves in DEST, a
+    store or a file. `reads`: it changes nothing, and its JSON is the answer.
     """
 
-    def __init__(self, name, arguments, *, start="store", changes=(), makes="", reads=False):
+    def __init__(
+        self, name, arguments, *, start="store", changes=(), leaves=None, makes="", reads=False
+    ):
         self.name, self.arguments, self.start = name, arguments, start
         self.changes, self.makes, self.reads = set(changes), makes, reads
+        self.leaves = leaves or {}
 
     def kept(self):
         """The steps that are there at every moment."""
@@ -40,13 +47,27 @@ class Verb:
         return (ALL if self.start != "pulled" else {"main@1", "main@2", "main@3"}) - self.changes
 
 
+def gone(steps):
+    return dict.fromkeys(steps)
+
+
 def verbs():
     later = {f"main@{step}" for step in (4, 5, 6)}
+    dropped = {"main@2", "main@4"}
+    forgotten = ALL - {"main@5", "main@6"}
     new = [f"main@{NEW}"]
+    rewound = gone(later) | {"main~1@4": PLAIN, "main~1@5": (["old"], {}), "main~1@6": PLAIN}
+    pulled = {name: PLAIN for name in ALL} | {"main@5": (["old"], {})}
     return [
         Verb("init", ["init"], start=""),
-        Verb("import", ["import", "IN", "--step", NEW], changes=new),
-        Verb("import new", ["import", "IN", "--step", NEW, "--init"], start="", changes=new),
+        Verb("import", ["import", "IN", "--step", NEW], changes=new, leaves={new[0]: PLAIN}),
+        Verb(
+            "import new",
+            ["import", "IN", "--step", NEW, "--init"],
+            start="",
+            changes=new,
+            leaves={new[0]: PLAIN},
+        ),
         Verb(
             "replace",
             ["import", "IN", "--step", 6, "--on-existing", "replace"],
@@ -56,21 +77,21 @@ def verbs():
         Verb(
             "get", ["get", 3, "layer 7/gewöhnlich", "-o", "DEST/out.npy", "--force"], makes="file"
         ),
-        Verb("tag", ["tag", 2, "good"]),
-        Verb("untag", ["untag", "old"]),
-        Verb("metric", ["metric", 2, "loss=1"]),
-        Verb("fork", ["fork", "main", "other", "--at", 3]),
-        Verb("rewind", ["rewind", "main", "--to", 3], changes=later),
-        Verb("drop", ["drop", 2, 4], changes=["main@2", "main@4"]),
-        Verb("forget", ["forget", "--keep-last", 2], changes=ALL - {"main@5", "main@6"}),
+        Verb("tag", ["tag", 2, "good"], leaves={"main@2": (["good"], {})}),
+        Verb("untag", ["untag", "old"], leaves={"main@5": PLAIN}),
+        Verb("metric", ["metric", 2, "loss=1"], leaves={"main@2": ([], {"loss": 1.0})}),
+        Verb("fork", ["fork", "main", "other", "--at", 3], leaves={"other@3": PLAIN}),
+        Verb("rewind", ["rewind", "main", "--to", 3], changes=later, leaves=rewound),
+        Verb("drop", ["drop", 2, 4], changes=dropped, leaves=gone(dropped)),
+        Verb("forget", ["forget", "--keep-last", 2], changes=forgotten, leaves=gone(forgotten)),
         Verb("reclaim", ["reclaim", "--all"]),
         Verb(
             "copy", ["copy", 1, 5, "DEST/copy", "--init", "--on-existing", "replace"], makes="store"
         ),
         Verb("backup", ["backup", "DEST/backup"], makes="store"),
         Verb("push", ["push", "file://DEST/remote"], makes="remote"),
-        Verb("pull new", ["pull", "file://REMOTE"], start="", changes=ALL),
-        Verb("pull", ["pull", "file://REMOTE"], start="pulled", changes=later),
+        Verb("pull new", ["pull", "file://REMOTE"], start="", changes=ALL, leaves=pulled),
+        Verb("pull", ["pull", "file://REMOTE"], start="pulled", changes=later, leaves=pulled),
         Verb("check", ["check", "--read-data"], reads=True),
         Verb("diff", ["diff", 1, 5], reads=True),
         Verb("repair", ["repair", "--yes"], start="damaged", changes=ALL),
@@ -112,6 +133,11 @@ class Template:
         )
         self.content = files.read(self.input)
         self.read = read_steps(self.store, ALL)
+        self.facts = {
+            start: facts(folder / start) if start else {}
+            for start in ("", "store", "pulled", "unsealed")
+        }
+        self.answers = {}
         self.make_damaged(
             max(of_last & self.tables(), key=lambda name: (self.store / name).stat().st_size)
         )
@@ -172,8 +198,14 @@ def read_steps(store, steps):
     }
 
 
+def facts(store):
+    """{RUN@STEP: (tags, metrics)}"""
+    steps = harness.varve_json(store, "steps")
+    return {f"{s['run']}@{s['step']}": (sorted(s["tags"]), s["metrics"]) for s in steps}
+
+
 def listed(store):
-    return {f"{s['run']}@{s['step']}" for s in harness.varve_json(store, "steps")}
+    return set(facts(store))
 
 
 class Run:
@@ -240,8 +272,23 @@ class Run:
         assert files.read(out) == self.template.content, f"step {step} has other bytes"
         out.unlink()
 
+    def expect_done(self):
+        """The store says that the verb has done its work."""
+        assert self.is_there(), "there is no store"
+        if self.verb.start != "damaged":
+            expected = self.template.facts[self.verb.start] | self.verb.leaves
+            expected = {name: text for name, text in expected.items() if text is not None}
+            found = facts(self.store)
+            assert found == expected, f"tags and metrics of the steps: {found}, not {expected}"
+        if self.verb.name == "reclaim":
+            pending = harness.varve_json(self.store, "stats")["pending_bytes"]
+            assert pending == 0, f"{pending} bytes of dropped steps are left"
+        if self.verb.name == "seal":
+            harness.varve(self.store, "check", env=self.environment)
+
     def expect_whole(self):
         """The verb has ended well: the store is sound and holds what it should."""
+        self.expect_done()
         self.expect_kept()
         harness.check(self.store)
         name = self.verb.name
@@ -255,10 +302,20 @@ class Run:
             assert there == self.template.whole | set(partial), f"after a repair: {there}"
         elif self.verb.makes in ("store", "remote"):
             self.expect_made()
+        elif self.verb.makes == "file":
+            assert self.made().read_bytes() == self.template.answers[name], "other bytes"
+
+    def is_whole(self):
+        try:
+            self.expect_whole()
+        except AssertionError:
+            return False
+        return True
 
     def made(self):
-        (made,) = self.dest.iterdir()
-        return made
+        made = list(self.dest.iterdir())
+        assert len(made) == 1, f"{self.verb.name} made {made}"
+        return made[0]
 
     def expect_made(self):
         made = self.made()
@@ -274,3 +331,26 @@ class Run:
         assert read_steps(store, there) == {name: self.template.read[name] for name in there}
         if store != made:
             shutil.rmtree(store)
+
+
+def run_unhindered(template, verbs, folder):
+    """Runs each verb with all that it wants. The template then knows its answer, or the file that it makes.
+
+    Returns the seconds that each took, by name. A verb that has done nothing yet must not be taken for one
+    that has done its work.
+    """
+    seconds = {}
+    for verb in verbs:
+        run = Run(template, verb, folder / verb.name)
+        assert verb.reads or not run.is_whole(), f"who judges {verb.name} does not look at its work"
+        started = time.monotonic()
+        done = subprocess.run(run.command, capture_output=True, text=True, env=run.environment)
+        seconds[verb.name] = time.monotonic() - started
+        assert done.returncode == 0, f"{verb.name}: exit {done.returncode}: {done.stderr}"
+        if verb.reads:
+            template.answers[verb.name] = json.loads(done.stdout)
+        elif verb.makes == "file":
+            template.answers[verb.name] = run.made().read_bytes()
+        run.expect_whole()
+        shutil.rmtree(run.folder)
+    return seconds
