@@ -6,6 +6,7 @@ has not announced. `varve check --read-data`, `steps`, `ls`, `export` and `get` 
 """
 
 import argparse
+import contextlib
 import os
 import random
 import select
@@ -93,7 +94,8 @@ def main():
                 writer.read_until(time.monotonic() + PATIENCE, lambda line: True)
                 assert len(writer.lines) > said, f"the writer does not go on after {where}"
         finally:
-            os.kill(writer.process.pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(writer.process.pid, signal.SIGCONT)
             writer.kill()
         shutil.rmtree(store)
     print(

@@ -178,8 +178,10 @@ def print_finding(fuzzer, finding):
         size = finding.what.stat().st_size
         again = {"VARVE_FUZZ_TARGET": finding.target} | SETTINGS
         again = [f"{name}={shlex.quote(value)}" for name, value in again.items()]
-        print("reproduce it, after scripts/fuzz has built the program:")
-        print(f"  {' '.join(again)} {shlex.join(fuzzer.command(finding.what))}")
+        print(
+            "reproduce it, after scripts/fuzz has built the program. It leaves files in a new folder of /tmp:"
+        )
+        print(f"  TMPDIR=$(mktemp -d) {' '.join(again)} {shlex.join(fuzzer.command(finding.what))}")
         if size <= PRINTED_BYTES:
             text = base64.b64encode(finding.what.read_bytes()).decode()
             print(f"the input has {size} bytes. To make it elsewhere:")
@@ -218,10 +220,13 @@ def main():
     for each in totals.values():
         for finding in each.found:
             print_finding(fuzzer, finding)
-    if num_found == 0 and executions < options.executions:
-        print(f"a round had no executions, so {options.executions} were not reached")
-        return 1
-    return 1 if num_found else 0
+    idle = [name for name, each in totals.items() if each.executions == 0]
+    if idle:
+        print(f"no executions: {' '.join(idle)}")
+    has_enough = executions >= options.executions
+    if not has_enough:
+        print(f"{options.executions} executions were not reached")
+    return 1 if num_found or idle or not has_enough else 0
 
 
 if __name__ == "__main__":

@@ -74,7 +74,9 @@ class RoundsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         path = self.build / "findings" / "broken" / "crash-1"
         self.assertIn(f"FINDING in target broken: {path}\n", done.stdout)
-        self.assertRegex(done.stdout, f"(?m)^  VARVE_FUZZ_TARGET=broken .*/varve_fuzz {path}$")
+        self.assertRegex(
+            done.stdout, f"(?m)^  TMPDIR=.* VARVE_FUZZ_TARGET=broken .*/varve_fuzz {path}$"
+        )
         self.assertIn(f"base64 -d >{path} <<<'MTIgYQ=='\n", done.stdout)
         self.assertIn("\n  it broke\n", done.stdout)
 
@@ -85,9 +87,19 @@ class RoundsTest(unittest.TestCase):
         self.assertIn("\n  out of memory\n", done.stdout)
 
     def test_targets_that_do_nothing_are_an_error(self):
+        for targets, options in (
+            ("idle", ()),
+            ("fast idle", ()),
+            ("fast idle", ("--executions", "10")),
+        ):
+            done = self.run_with(targets, *options)
+            self.assertEqual(done.returncode, 1, targets)
+            self.assertIn("no executions: idle\n", done.stdout)
+
+    def test_a_round_without_executions_is_the_last(self):
         done = self.run_with("idle", "--executions", "10")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("10 were not reached", done.stdout)
+        self.assertIn("10 executions were not reached", done.stdout)
 
     def test_no_such_target(self):
         done = self.run_with("fast", "--only", "keys")

@@ -393,8 +393,11 @@ def main():
         for (row, kind), outcomes in sorted(table.items()):
             text = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()) if count)
             print(f"{row:<20} {kind:<8} {text}")
+        num_changed = sum(
+            sum(each.values()) - each["no change"] - each["steps lost"] for each in table.values()
+        )
         print(
-            f"{len(chosen)} damages of {len(template.files)} files, seed {options.seed}: "
+            f"{num_changed} damages of {len(template.files)} files, seed {options.seed}: "
             f"{silent} silent answers, {len(faults)} faults"
         )
         assert not faults, "\n".join(fault[:600] for fault in faults[:40])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modes of the files and folders that varve makes: those of the umask, and a private folder stays so."""
 
+import contextlib
 import os
 import shutil
 import stat
@@ -10,6 +11,8 @@ import unittest
 
 import harness
 import store_verbs
+
+MOST_REPAIRS = 20  # until one is seen at work
 
 
 def modes(folder):
@@ -103,16 +106,17 @@ class ModesTest(unittest.TestCase):
         """PATH~repair holds what the private store holds."""
         template = self.make(0o022)
         verb = next(verb for verb in store_verbs.verbs() if verb.name == "repair")
-        run = store_verbs.Run(template, verb, self.folder / "repair")
-        process = subprocess.Popen(run.command, umask=0o022, stdout=subprocess.DEVNULL)
         seen = set()
-        while process.poll() is None:
-            try:
-                seen.add(stat.S_IMODE((run.folder / "store~repair").lstat().st_mode))
-            except FileNotFoundError:
-                continue
-        self.assertEqual(process.returncode, 0)
-        self.assertLessEqual(seen, {0o700}, [f"{mode:o}" for mode in seen])
+        for attempt in range(MOST_REPAIRS):
+            run = store_verbs.Run(template, verb, self.folder / f"repair{attempt}")
+            process = subprocess.Popen(run.command, umask=0o022, stdout=subprocess.DEVNULL)
+            while process.poll() is None:
+                with contextlib.suppress(FileNotFoundError):
+                    seen.add(stat.S_IMODE((run.folder / "store~repair").lstat().st_mode))
+            self.assertEqual(process.returncode, 0)
+            if seen:
+                break
+        self.assertEqual(seen, {0o700}, [f"{mode:o}" for mode in seen])
 
 
 if __name__ == "__main__":

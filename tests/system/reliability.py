@@ -33,7 +33,7 @@ def setting(name, default):
 
 
 class Failed(Exception):
-    pass
+    """Says what failed, and what the program printed."""
 
 
 class Row:
@@ -44,8 +44,9 @@ class Row:
         self.log = folder / f"{number}.log"
         self.log.write_text("")
 
-    def run(self, *command, full=True):
+    def run(self, program, *arguments, full=True):
         """Runs a program and returns what it printed."""
+        command = [program, *arguments]
         environment = dict(os.environ)
         environment.pop("VARVE_FULL_SIZE", None)
         if full:
@@ -62,7 +63,8 @@ class Row:
         with self.lock, self.log.open("a") as log:
             log.write(f"$ {' '.join(map(str, command))}\n{done.stdout}exit {done.returncode}\n")
         if done.returncode != 0:
-            raise Failed(f"{pathlib.Path(command[-1]).name}: exit {done.returncode}", done.stdout)
+            name = next(pathlib.Path(each).name for each in command if each != sys.executable)
+            raise Failed(f"{name}: exit {done.returncode}", done.stdout)
         return done.stdout
 
     def python(self, script, *arguments, full=True):
@@ -70,7 +72,11 @@ class Row:
 
 
 def total(pattern, text):
-    return sum(int(number) for number in re.findall(pattern, text))
+    """The sum of what all matches say. No row is met that counts none."""
+    numbers = [int(number) for number in re.findall(pattern, text)]
+    if not sum(numbers):
+        raise Failed(f"nothing says {pattern!r}, or all say 0", text)
+    return sum(numbers)
 
 
 def find(pattern, text):
@@ -88,15 +94,20 @@ def faults(row):
             pool.submit(row.run, harness.program("faults_test"), "--gtest_brief=1", full=full),
             pool.submit(row.python, "tests/system/command_faults_test.py", full=full),
         ]
+    failed = [str(program.exception().args[0]) for program in programs if program.exception()]
+    if failed:
+        raise Failed(", ".join(failed))
     cuts, io, command = (program.result() for program in programs)
     num_cuts = total(r"(\d+) power cuts", cuts)
     num_operations = total(r"cuts at (\d+) operations", cuts)
-    violations = total(r"operations, (\d+) violations", cuts)
-    planted = len(re.findall(r"^planted: .*: found by cut", cuts, re.MULTILINE))
+    violations = re.findall(r"operations, (\d+) violations", cuts)
+    planted = re.findall(r"^planted: .*: found by cut", cuts, re.MULTILINE)
+    if set(violations) != {"0"} or not planted:
+        raise Failed(f"violations {violations}, planted mistakes {planted}", cuts)
     num_faults = total(r"(\d+) faults", io) + total(r"(\d+) faults", command)
     return (
-        f"{num_cuts} power cuts at {num_operations} operations, {violations} violations; "
-        f"{planted} planted mistakes found; {num_faults} faults of calls, 0 violations"
+        f"{num_cuts} power cuts at {num_operations} operations, 0 violations; "
+        f"{len(planted)} planted mistakes found; {num_faults} faults of calls, 0 violations"
     )
 
 
@@ -114,14 +125,14 @@ def fuzzers(row):
     coverage = [
         int(number) for number in re.findall(r"^\S+ +\d+ +(\d+) +\d+ 0$", text, re.MULTILINE)
     ]
-    said = find(r"(\d+ targets, .* findings)", text)
-    return f"{said}; {sum(coverage)} edges covered"
+    said = find(r"(\d+ targets, .* 0 findings)", text)
+    return f"{said}; coverage of the targets, added up: {sum(coverage)}"
 
 
 def damage(row):
     full = setting("DAMAGE", "full") == "full"
     text = row.python("tests/system/damage_matrix_test.py", full=full)
-    return find(r"(\d+ damages of .*)", text)
+    return find(r"(\d+ damages of .*: 0 silent answers, 0 faults)", text)
 
 
 def soak(row):
@@ -130,8 +141,12 @@ def soak(row):
         "tests/system/soak_test.py", "--steps", setting("SOAK_STEPS", "80000"), "--output", output
     )
     slopes = re.findall(
-        r"^  (\S+(?: \d+)?) +(.*?) +median .* slope +(\S+% \+- \S+%)", text, re.MULTILINE
+        r"^  (\S+(?: \d+)?) +(.*?) +median .* slope +(\S+% \+- \S+%)  limit \S+  (.*)",
+        text,
+        re.MULTILINE,
     )
+    if not slopes:
+        raise Failed("no slope is printed", text)
     return find(r"(\d+ steps)", text) + ", slopes: " + ", ".join(" ".join(s) for s in slopes)
 
 

@@ -2,9 +2,9 @@
 """Every verb of the command with too little of something: disk, quota, descriptors or address space.
 
 How much there is is drawn anew each time. The verb ends with 0 and has then done all of its work, or with
-exit code 1 and a line that names what is lacking. No signal ends it, unless a thread of RocksDB's own gets no
-memory. Once there is enough again, the same
-verb works, the store checks clean with its data, and nothing of the verb is left behind.
+exit code 1 and a line that names what is lacking. No signal ends it, unless RocksDB gets no memory where it
+cannot go on. Once there is enough again, the same verb works, the store checks clean with its data, and
+nothing of the verb is left behind.
 """
 
 import argparse
@@ -76,7 +76,7 @@ class Scarce(store_verbs.Run):
         )
 
     def run(self):
-        """Returns whether the verb was refused."""
+        """Returns how the verb ended: "done", "refused" or "aborted"."""
         self.before = self.left()
         limit, more, amount = self.limits()
         self.where = f"{self.verb.name} with {amount}, in {self.folder}"
@@ -90,7 +90,7 @@ class Scarce(store_verbs.Run):
         self.where += f": exit {done.returncode}: {done.stderr}"
         if done.returncode == 0:
             self.expect_answer(done.stdout)
-            return False
+            return "done"
         if self.resource == "memory" and done.returncode == -signal.SIGABRT:
             # RocksDB cannot go on if an allocation fails in one of its own threads, or while it takes
             # a state of a family. Then one of its asserts fails.
@@ -98,14 +98,14 @@ class Scarce(store_verbs.Run):
             is_of_rocksdb |= re.search(r"rocksdb::\S.*Assertion", done.stderr) is not None
             assert is_of_rocksdb, "varve ended by a signal"
             self.expect_kept()
-            return True
+            return "aborted"
         assert done.returncode == harness.FAILED, "another exit code than 1"
         assert any(word in done.stderr for word in WORDS[self.resource]), "it names another cause"
         assert done.stderr.startswith("varve: ") and done.stderr.count("\n") == 1, "not one line"
         if self.verb.name not in USED_BY_THE_NEXT:
             self.expect_nothing_left()
         self.expect_kept()
-        return True
+        return "refused"
 
     def expect_nothing_left(self):
         left = self.left() - self.before
@@ -152,13 +152,13 @@ def one(template, verb, resource, rng, folder):
     scarce = Scarce(template, verb, resource, rng, folder)
     scarce.where = verb.name
     try:
-        was_refused = scarce.run()
-        if was_refused:
+        ended = scarce.run()
+        if ended != "done":
             scarce.again()
     except (AssertionError, ValueError, KeyError) as error:
         raise AssertionError(f"{scarce.where}: {error}") from error
     shutil.rmtree(folder)
-    return was_refused
+    return ended
 
 
 def on_small_disks(work, folder):
@@ -177,7 +177,7 @@ def main():
     parser.add_argument("--resource", default="")
     options = parser.parse_args()
     chosen = [verb for verb in store_verbs.verbs() if options.only in verb.name]
-    refused, tried = collections.Counter(), collections.Counter()
+    refused, tried, num_aborted = collections.Counter(), collections.Counter(), 0
     with harness.clean_folder() as folder:
         template = store_verbs.Template(folder)
         store_verbs.run_unhindered(template, chosen, folder / "unhindered")
@@ -202,10 +202,14 @@ def main():
 
         total = options.rounds * len(chosen) * len(resources)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            for resource, was_refused in pool.map(run, range(total)):
+            for resource, ended in pool.map(run, range(total)):
                 tried[resource] += 1
-                refused[resource] += was_refused
-    print(f"refused: {dict(refused)} of {dict(tried)}, seed {options.seed}: 0 half done, 0 signals")
+                refused[resource] += ended == "refused"
+                num_aborted += ended == "aborted"
+    print(
+        f"refused: {dict(refused)} of {dict(tried)}, seed {options.seed}: 0 half done, "
+        f"{num_aborted} ended by RocksDB without memory, 0 by other signals"
+    )
     for resource in resources:
         assert len(chosen) < 10 or refused[resource] * 5 > tried[resource], f"too few of {resource}"
     return 0
