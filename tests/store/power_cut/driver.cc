@@ -76,6 +76,7 @@ PowerCutTest::Verdict PowerCutTest::Drive(const Recorded& recorded, const Ops& o
     const bool is_sync = at_syncs && ops[i].kind == Kind::kSync;
     const bool is_stride = !is_mark && (i - recorded.first) % stride == 0;
     if (!is_acknowledged && !is_sync && !is_stride) continue;
+    const uint64_t cuts_before = verdict.cuts;
     for (int k = 0; k < kNumPowerCuts; ++k) {
       const auto cut = static_cast<PowerCut>(k);
       const bool is_turn = is_acknowledged
@@ -97,6 +98,7 @@ PowerCutTest::Verdict PowerCutTest::Drive(const Recorded& recorded, const Ops& o
           (moment.has_begun ? ", in " + recorded.names[moment.num_done] : "") + ": " + fault);
       if (verdict.faults.size() >= max_faults) return verdict;
     }
+    verdict.operations += verdict.cuts > cuts_before ? 1 : 0;
   }
   return verdict;
 }
@@ -115,8 +117,8 @@ void PowerCutTest::ExpectNoFaults(const Recorded& recorded, const Judge& judge, 
   const Verdict verdict =
       Drive(recorded, recorded.ops, judge, FullSize() ? 1 : stride, /*at_syncs=*/false, 5);
   for (const std::string& fault : verdict.faults) ADD_FAILURE() << fault;
-  std::cout << verdict.cuts << " power cuts at " << recorded.ops.size() - recorded.first
-            << " operations, " << verdict.faults.size() << " violations\n";
+  std::cout << verdict.cuts << " power cuts at " << verdict.operations << " operations, "
+            << verdict.faults.size() << " violations\n";
   EXPECT_GT(verdict.cuts, recorded.names.size());
 }
 

@@ -45,6 +45,15 @@ Plant LateSyncs(const Chosen& chosen);
 
 class PowerCutTest : public ::testing::Test {
  protected:
+  // Records what a workload does to an empty disk.
+  template <typename Workload, typename... Args>
+  void Record(const Args&... args) {
+    const std::filesystem::path disk = folder_.path() / "disk";
+    std::filesystem::remove_all(disk);
+    std::filesystem::create_directory(disk);
+    recorded_ = Workload(disk, args...).Run(folder_.path() / "image");
+  }
+
   // `stride` leaves out operations between acknowledgements, unless at full size.
   void ExpectNoFaults(const Recorded& recorded, const Judge& judge, uint64_t stride);
   // A mistake is found when a cut leaves what the judge rejects.
@@ -55,10 +64,12 @@ class PowerCutTest : public ::testing::Test {
                       const Plant& plant);
 
   TempFolder folder_;
+  Recorded recorded_;
 
  private:
   struct Verdict {
     uint64_t cuts = 0;
+    uint64_t operations = 0;  // after which there is a cut
     std::vector<std::string> faults;
   };
 

@@ -127,11 +127,7 @@ class Workload {
 
 class GroupPowerCutTest : public PowerCutTest {
  protected:
-  void SetUp() override {
-    const fs::path disk = folder_.path() / "disk";
-    fs::create_directory(disk);
-    recorded_ = Workload(disk).Run(folder_.path() / "image");
-  }
+  void SetUp() override { Record<Workload>(); }
 
   std::string JudgeGroup(const fs::path& root, const Moment& moment) const {
     const std::vector<State> allowed = AllowedStates(recorded_.states, moment);
@@ -162,8 +158,6 @@ class GroupPowerCutTest : public PowerCutTest {
       return JudgeGroup(folder / "root", moment);
     };
   }
-
-  Recorded recorded_;
 };
 
 TEST_F(GroupPowerCutTest, NothingIsLost) { ExpectNoFaults(recorded_, judge(), 31); }

@@ -92,8 +92,6 @@ class RepairPowerCutTest : public PowerCutTest {
       return JudgeRepair(folder, moment);
     };
   }
-
-  Recorded recorded_;
 };
 
 TEST_F(RepairPowerCutTest, NothingIsLost) { ExpectNoFaults(recorded_, judge(), 11); }

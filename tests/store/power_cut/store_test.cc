@@ -136,11 +136,7 @@ class Workload {
 
 class StorePowerCutTest : public PowerCutTest {
  protected:
-  void SetUp() override {
-    const fs::path root = folder_.path() / "disk";
-    fs::create_directory(root);
-    recorded_ = Workload(root, key_).Run(folder_.path() / "image");
-  }
+  void SetUp() override { Record<Workload>(key_); }
 
   std::string JudgeBoth(const fs::path& folder, const Moment& moment) const {
     std::string fault =
@@ -168,7 +164,6 @@ class StorePowerCutTest : public PowerCutTest {
   }
 
   std::string key_;
-  Recorded recorded_;
 };
 
 class SealedStorePowerCutTest : public StorePowerCutTest {
