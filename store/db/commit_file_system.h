@@ -91,6 +91,8 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   // keys. So after an error of a read of a table that is not in the database yet, the manifest does
   // not grow.
   void BeginIngest() { has_failed_to_read_ = false; }
+  // After it the manifest grows again: the tables of an ingest that failed are not in it.
+  void EndIngest() { has_failed_to_read_ = false; }
   void NoteReadOfNewTable(const rocksdb::IOStatus& status) {
     if (!status.ok()) has_failed_to_read_ = true;
   }

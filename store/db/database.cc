@@ -193,6 +193,11 @@ Status Database::OpenDespite() const {
 
 namespace {
 
+// Compares tables by their numbers.
+bool Has(std::span<const LostTable> tables, uint64_t number) {
+  return std::ranges::find(tables, number, &LostTable::number) != tables.end();
+}
+
 FamilyTables Without(std::span<const LostTable> left_out, FamilyTables tables) {
   for (const LostTable& table : left_out) {
     tables[table.family].erase(table.number);
@@ -203,9 +208,21 @@ FamilyTables Without(std::span<const LostTable> left_out, FamilyTables tables) {
 
 }  // namespace
 
-// Opens the state that `whole` shows once more, without these tables.
+// Opens the state that `whole` shows once more, without these tables. It has no chunk, either:
+// those are read from `whole`, where their tables, which do not overlap, are not in the way of each
+// other.
 Result<std::shared_ptr<const Database::Partial>> Database::OpenWithout(
-    std::span<const LostTable> tables, const OpenRocksDb& whole) const {
+    std::vector<LostTable> tables, const OpenRocksDb& whole) const {
+  std::vector<rocksdb::LiveFileMetaData> files_of_whole;
+  whole.db()->GetLiveFilesMetaData(&files_of_whole);
+  const auto* const chunks = whole.handle(Family::kChunks);
+  for (const rocksdb::LiveFileMetaData& file : files_of_whole) {
+    if (file.column_family_name != chunks->GetName() || Has(tables, file.file_number)) continue;
+    tables.push_back({.family = file.column_family_name,
+                      .number = file.file_number,
+                      .level = file.level,
+                      .family_id = chunks->GetID()});
+  }
   auto partial = std::make_shared<Partial>();
   VARVE_ASSIGN_OR_RETURN(const auto files, FileSystemWithout(path_, tables));
   partial->env = rocksdb::NewCompositeEnv(std::make_shared<FrameFileSystem>(files));
@@ -223,14 +240,13 @@ Result<std::shared_ptr<const Database::Partial>> Database::OpenWithout(
   return Status::Unavailable("the store in " + path_.string() + " has changed meanwhile");
 }
 
-// Returns the tables of the family that have no key in the range, and in which a search for it
-// fails all the same: RocksDB looks for the next key in each table of level 0.
+// Returns the tables of the family that hold no key of the range, and in which a search for the
+// range fails all the same: RocksDB looks for the next key in each table of level 0.
 std::vector<LostTable> Database::FindInTheWay(Family family, std::string_view first,
                                               std::string_view end, const Use& use) const {
   std::vector<LostTable> found;
   for (const rocksdb::LiveFileMetaData& file : FilesOf(family)) {
-    const bool overlaps = file.largestkey >= first && (end.empty() || file.smallestkey < end);
-    if (overlaps) continue;
+    if (Overlaps(file.smallestkey, file.largestkey, first, end)) continue;
     rocksdb::SstFileReader reader(MakeTableOptions());
     rocksdb::Status status = reader.Open((DbPath(path_) / file.name).string());
     for (const bool forward : {true, false}) {
@@ -242,13 +258,9 @@ std::vector<LostTable> Database::FindInTheWay(Family family, std::string_view fi
     }
     if (!status.IsCorruption()) continue;
     found.push_back({.family = file.column_family_name,
-                     .file = file.name,
-                     .what = status.ToString(),
                      .number = file.file_number,
                      .level = file.level,
-                     .family_id = use.handle(family)->GetID(),
-                     .first_key = file.smallestkey,
-                     .last_key = file.largestkey});
+                     .family_id = use.handle(family)->GetID()});
   }
   return found;
 }
@@ -258,21 +270,30 @@ std::vector<LostTable> Database::FindInTheWay(Family family, std::string_view fi
 std::shared_ptr<const Database::Partial> Database::OpenAround(Family family, std::string_view first,
                                                               std::string_view end,
                                                               const Use& use) const {
-  if (is_frozen_ || guard_ != nullptr) return nullptr;
+  if (is_frozen_ || guard_ != nullptr || family == Family::kChunks) return nullptr;
   std::vector<LostTable> left_out = FindInTheWay(family, first, end, use);
   if (left_out.empty()) return nullptr;
   {
     const std::lock_guard lock(lost_mutex_);
-    if (sound_ != nullptr) left_out.insert(left_out.end(), lost_.begin(), lost_.end());
+    for (const LostTable& table : lost_) {
+      if (sound_ != nullptr && !Has(left_out, table.number)) left_out.push_back(table);
+    }
   }
   const std::lock_guard lock(around_mutex_);
-  if (around_ != nullptr && around_->open->Tables() == Without(left_out, use.open()->Tables())) {
+  FamilyTables wanted = Without(left_out, use.open()->Tables());
+  wanted.erase(use.handle(Family::kChunks)->GetName());
+  if (around_ != nullptr && around_->open->Tables() == wanted)
     return around_;  // tables never change
-  }
   const auto opened = OpenWithout(left_out, *use.open());
   if (!opened.ok()) return nullptr;
   around_ = *opened;
   return around_;
+}
+
+// What is shown from now on has other tables.
+void Database::ForgetAround() const {
+  const std::lock_guard lock(around_mutex_);
+  around_.reset();
 }
 
 // Takes the lock first, because another writer changes the manifest and its seal.
@@ -322,31 +343,44 @@ std::string Database::LostOf(Family family) const {
   return all;
 }
 
-// An error if a lost table may have keys from `first` to before `end`. An empty `end`: to the last.
-Status Database::CheckRange(Family family, std::string_view first, std::string_view end,
-                            const std::string& what) const {
-  if (sound_ == nullptr) return Status::Ok();  // RocksDB meets the lost table itself
+// Says which file is lost that may hold keys of the range. Empty = none.
+std::string Database::LostIn(Family family, const Range& range) const {
   const std::lock_guard lock(lost_mutex_);
   for (const LostTable& table : lost_) {
-    const bool overlaps = table.last_key >= first && (end.empty() || table.first_key < end);
-    if (overlaps && table.family == kFamilyNames[static_cast<int>(family)]) {
-      return Status::Corruption(what + ": " + table.what);
+    const bool is_of_family = table.family == kFamilyNames[static_cast<int>(family)];
+    if (is_of_family && Overlaps(table.first_key, table.last_key, range.first, range.end)) {
+      return table.what;
     }
   }
-  return Status::Ok();
+  return "";
+}
+
+// An error if a lost table may hold keys of the range.
+Status Database::CheckRange(Family family, const Range& range, const std::string& what) const {
+  if (sound_ == nullptr) return Status::Ok();  // RocksDB meets the lost table itself
+  const std::string lost = LostIn(family, range);
+  return lost.empty() ? Status::Ok() : Status::Corruption(what + ": " + lost);
+}
+
+// Where a family is scanned: without lost tables, if it was opened so.
+const OpenRocksDb& Database::SoundPlaceOf(Family family, const Use& use) const {
+  return sound_ == nullptr || family == Family::kChunks ? *use.open() : *sound_->open;
 }
 
 // Where a key is read. RocksDB looks into each table of a family that has three or fewer, whatever
 // keys these hold, so a lost one is left out unless it may hold the key.
 const OpenRocksDb& Database::PlaceOf(Family family, std::string_view key, const Use& use) const {
   if (sound_ == nullptr) return *use.open();
-  const bool is_lost = !CheckRange(family, key, std::string(key) + '\0', "").ok();
-  return is_lost ? *use.open() : *sound_->open;
+  const bool is_lost = !LostIn(family, {key, std::string(key) + '\0'}).empty();
+  return is_lost ? *use.open() : SoundPlaceOf(family, use);
 }
 
-Status Database::ReadError(Family family, const rocksdb::Status& status,
-                           const std::string& what) const {
-  const std::string lost = LostOf(family);
+// The error of a read that met one. Only where RocksDB looks into lost tables that hold nothing of
+// the range may one of them be the cause.
+Status Database::ReadError(Family family, const rocksdb::Status& status, const std::string& what,
+                           const Range& range) const {
+  const bool skips_others = sound_ != nullptr || (despite_lost_ && family == Family::kChunks);
+  const std::string lost = skips_others ? LostIn(family, range) : LostOf(family);
   return lost.empty() ? FromRocksDb(status, what) : Status::Corruption(what + ": " + lost);
 }
 
@@ -362,7 +396,9 @@ Status Database::CheckNotStale(Family family, const std::string& what) const {
     const std::lock_guard lock(lost_mutex_);
     if (!behind_.ok()) return behind_.WithContext(what);
   }
-  VARVE_RETURN_IF_ERROR(ReadError(family, rocksdb::Status::OK(), what));
+  if (const std::string lost = LostOf(family); !lost.empty()) {
+    return Status::Corruption(what + ": " + lost);
+  }
   const std::lock_guard lock(lost_mutex_);
   const auto held = held_.find(std::string(kFamilyNames[static_cast<int>(family)]));
   return held == held_.end() ? Status::Ok() : Status::IOError(what + ": " + held->second);
@@ -465,33 +501,30 @@ Status Database::ReadOneState(Family family, const std::string& what, const Read
   }
 }
 
-// An iterator shows one state however long it lives. `seek` moves it to the first key that is read,
-// which is looked for in the range.
+// An iterator shows one state however long it lives. `seek` moves it to the first key that is read.
+// The caller reads no key outside of the range.
 Result<Database::Reading> Database::BeginScan(Family family, const std::string& what,
                                               const rocksdb::ReadOptions& options,
                                               const Range& range, const Seek& seek) const {
-  std::optional<Use> held;
-  std::unique_ptr<rocksdb::Iterator> at;
+  std::optional<Reading> reading;
   const auto open = [&](const OpenRocksDb& from) {
-    at.reset();
-    at.reset(from.db()->NewIterator(options, from.handle(family)));
-    seek(at.get());
+    reading->at.reset(from.db()->NewIterator(options, from.handle(family)));
+    seek(reading->at.get());
   };
   VARVE_RETURN_IF_ERROR(ReadOneState(family, what, [&](Use use) {
-    at.reset();
-    held.emplace(std::move(use));
-    open(sound_ != nullptr ? *sound_->open : *held->open());
+    reading.reset();
+    reading.emplace(Reading{std::move(use), sound_, nullptr});
+    open(SoundPlaceOf(family, reading->use));
   }));
-  Reading reading{*std::move(held), sound_, nullptr};
-  if (at->status().IsCorruption()) {
-    if (auto partial = OpenAround(family, range.first, range.end, reading.use)) {
-      open(*partial->open);
-      reading.partial = std::move(partial);
+  if (reading->at->status().IsCorruption()) {
+    if (auto partial = OpenAround(family, range.first, range.end, reading->use)) {
+      reading->at.reset();  // before what it reads
+      reading->partial = std::move(partial);
+      open(*reading->partial->open);
     }
   }
-  if (!at->status().ok()) return ReadError(family, at->status(), what);
-  reading.at = std::move(at);
-  return reading;
+  if (!reading->at->status().ok()) return ReadError(family, reading->at->status(), what, range);
+  return *std::move(reading);
 }
 
 Result<Database::Use> Database::BeginWrite() {
@@ -520,6 +553,7 @@ Status Database::Heal() {
     return Status::Ok();
   }
   Close();
+  ForgetAround();
   file_system_->EndDoubt();
   failed_ = false;
   const auto open = [this] { return Guarded("opening", [this] { return OpenWriter(); }); };
@@ -596,7 +630,7 @@ Result<std::optional<std::string>> Database::Get(Family family, std::string_view
                             &value);
   }));
   if (status.IsNotFound()) return std::optional<std::string>();
-  if (!status.ok()) return ReadError(family, status, what);
+  if (!status.ok()) return ReadError(family, status, what, {key, std::string(key) + '\0'});
   return std::optional<std::string>(std::move(value));
 }
 
@@ -623,7 +657,8 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   const std::string what =
       "reading frame " + std::to_string(address.save_id) + "/" + std::to_string(address.ordinal);
   if (status.IsNotFound()) VARVE_RETURN_IF_ERROR(CheckNotStale(Family::kChunks, what));
-  return status.IsNotFound() ? FromRocksDb(status, what) : ReadError(Family::kChunks, status, what);
+  if (status.IsNotFound()) return FromRocksDb(status, what);
+  return ReadError(Family::kChunks, status, what, {key, key + '\0'});
 }
 
 std::map<ChunkAddress, rocksdb::PinnableSlice> Database::GetFrames(
@@ -636,9 +671,8 @@ std::map<ChunkAddress, rocksdb::PinnableSlice> Database::GetFrames(
   const std::vector<rocksdb::Slice> keys(names.begin(), names.end());
   std::vector<rocksdb::PinnableSlice> frames(keys.size());
   std::vector<rocksdb::Status> statuses(keys.size());
-  const OpenRocksDb& open = sound_ != nullptr ? *sound_->open : *use->open();
-  open.db()->MultiGet(rocksdb::ReadOptions(), open.handle(Family::kChunks), keys.size(),
-                      keys.data(), frames.data(), statuses.data(), /*sorted_input=*/true);
+  use->rocksdb()->MultiGet(rocksdb::ReadOptions(), use->handle(Family::kChunks), keys.size(),
+                           keys.data(), frames.data(), statuses.data(), /*sorted_input=*/true);
   for (size_t i = 0; i < keys.size(); ++i) {
     if (statuses[i].ok()) found.emplace(addresses[i], std::move(frames[i]));
   }
@@ -652,7 +686,7 @@ Status Database::ScanFrom(Family family, std::string_view prefix, std::string_vi
   const rocksdb::Slice bound(end);
   rocksdb::ReadOptions options;
   if (!end.empty()) options.iterate_upper_bound = &bound;
-  VARVE_RETURN_IF_ERROR(CheckRange(family, first, end, what));
+  VARVE_RETURN_IF_ERROR(CheckRange(family, {first, end}, what));
   const auto seek = [first](rocksdb::Iterator* at) { at->Seek({first.data(), first.size()}); };
   VARVE_ASSIGN_OR_RETURN(const Reading reading,
                          BeginScan(family, what, options, {first, end}, seek));
@@ -662,7 +696,7 @@ Status Database::ScanFrom(Family family, std::string_view prefix, std::string_vi
         visit({it->key().data(), it->key().size()}, {it->value().data(), it->value().size()}));
   }
   if (it->status().ok()) return Status::Ok();
-  return ReadError(family, it->status(), what);
+  return ReadError(family, it->status(), what, {first, end});
 }
 
 Result<std::optional<std::string>> Database::FirstKeyFrom(Family family, std::string_view prefix,
@@ -679,7 +713,7 @@ Result<std::optional<std::string>> Database::FirstKeyFrom(Family family, std::st
     key = it->key().ToString();
   }
   const std::string end = key.has_value() ? *key + '\0' : limit;
-  VARVE_RETURN_IF_ERROR(CheckRange(family, first, end, what));
+  VARVE_RETURN_IF_ERROR(CheckRange(family, {first, end}, what));
   return key;
 }
 
@@ -701,7 +735,7 @@ Result<std::optional<std::string>> Database::LastKeyBefore(Family family, std::s
     key = it->key().ToString();
   }
   VARVE_RETURN_IF_ERROR(
-      CheckRange(family, key.has_value() ? std::string_view(*key) : prefix, end, what));
+      CheckRange(family, {key.has_value() ? std::string_view(*key) : prefix, end}, what));
   return key;
 }
 
@@ -752,7 +786,10 @@ rocksdb::Status Database::Ingest(std::vector<rocksdb::IngestExternalFileArg> arg
   const std::lock_guard lock(ingest_mutex_);
   const CountsChange change(&ingest_events_);
   if (file_system_ != nullptr) file_system_->BeginIngest();
-  return ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);
+  rocksdb::Status status =
+      ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);
+  if (file_system_ != nullptr) file_system_->EndIngest();
+  return status;
 }
 
 void Database::AwaitCommits() const {

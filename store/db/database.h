@@ -249,12 +249,13 @@ class Database {
     std::unique_ptr<rocksdb::Env> env;
     std::shared_ptr<const OpenRocksDb> open;
   };
-  Result<std::shared_ptr<const Partial>> OpenWithout(std::span<const LostTable> tables,
+  Result<std::shared_ptr<const Partial>> OpenWithout(std::vector<LostTable> tables,
                                                      const OpenRocksDb& whole) const;
   std::vector<LostTable> FindInTheWay(Family family, std::string_view first, std::string_view end,
                                       const Use& use) const;
   std::shared_ptr<const Partial> OpenAround(Family family, std::string_view first,
                                             std::string_view end, const Use& use) const;
+  void ForgetAround() const;
   Status OpenWriter();
   Status VerifySeal();
   Status AddTags(std::vector<rocksdb::IngestExternalFileArg>* args);
@@ -287,11 +288,16 @@ class Database {
   Status FallBehind(const Status& why) const;
   bool AnswersUnlessLost() const;
   void Note(Seen seen) const;
+  struct Range {
+    std::string_view first, end;  // an empty end: to the last key
+  };
   std::string LostOf(Family family) const;
-  Status CheckRange(Family family, std::string_view first, std::string_view end,
-                    const std::string& what) const;
+  std::string LostIn(Family family, const Range& range) const;
+  Status CheckRange(Family family, const Range& range, const std::string& what) const;
   const OpenRocksDb& PlaceOf(Family family, std::string_view key, const Use& use) const;
-  Status ReadError(Family family, const rocksdb::Status& status, const std::string& what) const;
+  const OpenRocksDb& SoundPlaceOf(Family family, const Use& use) const;
+  Status ReadError(Family family, const rocksdb::Status& status, const std::string& what,
+                   const Range& range) const;
   Status CheckNotStale(Family family, const std::string& what) const;
   template <typename Read>
   Status ReadOneState(Family family, const std::string& what, const Read& read) const;
@@ -299,9 +305,6 @@ class Database {
     Use use;
     std::shared_ptr<const Partial> partial;
     std::unique_ptr<rocksdb::Iterator> at;  // goes first
-  };
-  struct Range {
-    std::string_view first, end;  // an empty end: to the last key
   };
   using Seek = std::function<void(rocksdb::Iterator*)>;
   Result<Reading> BeginScan(Family family, const std::string& what,
@@ -317,7 +320,7 @@ class Database {
   std::shared_ptr<SealGuard> guard_;               // for writers of a sealed store only
   std::shared_ptr<CommitFileSystem> file_system_;  // for writers only
   std::unique_ptr<rocksdb::Env> env_;              // over file_system_ or a FrameFileSystem
-  // For a reader that was opened although tables are lost: the same state without them.
+  // For a reader that was opened although tables of records are lost: the same state without them.
   // Null: there is no such state.
   std::shared_ptr<const Partial> sound_;
   std::shared_ptr<DeadChunkFilterFactory> filter_;
@@ -352,7 +355,8 @@ class Database {
   // True when lost_, held_ or behind_ says why some families stay as they were, or all may.
   mutable std::atomic<bool> stale_{false};
   mutable std::mutex around_mutex_;
-  mutable std::shared_ptr<const Partial> around_;  // the last of OpenAround, by around_mutex_
+  mutable std::shared_ptr<const Partial>
+      around_;  // the last of OpenAround. Guarded by around_mutex_
   mutable std::mutex ingest_mutex_;
   mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};

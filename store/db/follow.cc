@@ -123,6 +123,10 @@ Status Database::OpenReader() {
   lost_ = std::move(seen.lost);
   despite_lost_ = true;
   VARVE_RETURN_IF_ERROR(OpenDespite());
+  const std::string_view chunks = kFamilyNames[static_cast<int>(Family::kChunks)];
+  if (std::ranges::all_of(lost_, [&](const LostTable& table) { return table.family == chunks; })) {
+    return Status::Ok();
+  }
   const auto sound = OpenWithout(lost_, *open_);
   if (sound.ok()) sound_ = *sound;  // else a scan of a family that lacks a table is an error
   return IsShortage(sound.status()) ? sound.status() : Status::Ok();
@@ -284,6 +288,7 @@ Status Database::Renew(const std::string& stamp, bool at_once) const {
   std::shared_ptr<const OpenRocksDb> old = std::move(opened->first);  // closed without a lock
   const std::lock_guard catching_up(catch_up_mutex_);
   const CountsChange change(&ingest_events_);
+  ForgetAround();
   const std::lock_guard lock(use_mutex_);
   open_.swap(old);
   manifest_opened_ = NameIn(stamp);

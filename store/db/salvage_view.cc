@@ -16,6 +16,7 @@
 #include "base/util.h"
 #include "store/db/manifest_log.h"
 #include "store/db/manifest_note.h"
+#include "store/db/manifest_tables.h"
 #include "store/db/rocksdb_options.h"
 #include "store/db/spare_files.h"
 
@@ -106,6 +107,9 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store, const
   return damaged;
 }
 
+namespace {
+
+// Appends the record that takes a table file out of a manifest.
 void AppendRemoval(const LostTable& table, std::string* manifest) {
   std::string edit;
   AppendVarint(kDeletedFileTag, &edit);
@@ -118,9 +122,14 @@ void AppendRemoval(const LostTable& table, std::string* manifest) {
   AppendLogRecord(edit, manifest);
 }
 
-std::string WithoutTables(std::string manifest, std::span<const DamagedTable> left_out) {
+}  // namespace
+
+std::string WithoutTables(std::string manifest, std::span<const LostTable> left_out) {
   manifest.resize(EndOfLogRecords(manifest, LogChecksums::kCompare));
-  for (const DamagedTable& table : left_out) AppendRemoval(table, &manifest);
+  // A crash in a commit leaves some of its records. RocksDB expects the others next.
+  const auto end = VisitManifestStates(manifest, manifest.size(), [](const auto&, size_t) {});
+  if (end.has_value()) manifest.resize(*end);
+  for (const LostTable& table : left_out) AppendRemoval(table, &manifest);
   return manifest;
 }
 
@@ -259,8 +268,8 @@ Status MakeSalvageView(const fs::path& store, const FormatFile& format,
   const uint64_t bytes = fs::file_size(from / manifest, error);
   if (error) return Status::IOError("cannot look at " + manifest + ": " + error.message());
   VARVE_ASSIGN_OR_RETURN(std::string log, ReadSmallFile(from / manifest, bytes));
-  VARVE_RETURN_IF_ERROR(
-      WriteFileAtomically(to / manifest, WithoutTables(std::move(log), left_out)));
+  const std::vector<LostTable> removed(left_out.begin(), left_out.end());
+  VARVE_RETURN_IF_ERROR(WriteFileAtomically(to / manifest, WithoutTables(std::move(log), removed)));
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(to / "CURRENT", current));
   VARVE_RETURN_IF_ERROR(WriteFormatFile(view, format));
   return CheckView(view, names);

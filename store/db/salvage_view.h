@@ -65,10 +65,8 @@ Status MakeViewOfManifest(const std::filesystem::path& store, const FormatFile& 
 Status MakeSalvageView(const std::filesystem::path& store, const FormatFile& format,
                        std::span<const DamagedTable> left_out, const std::filesystem::path& view);
 
-// Appends the record that takes a table file out of a manifest, which ends with a whole record.
-void AppendRemoval(const LostTable& table, std::string* manifest);
-// For tests: returns a manifest with the records appended that take the table files out of it. What
-// comes after the last whole record, as a crash may leave it, is cut off.
-std::string WithoutTables(std::string manifest, std::span<const DamagedTable> left_out);
+// Returns a manifest with the records appended that take the table files out of it. What comes
+// after the last whole change, as a crash may leave it, is cut off.
+std::string WithoutTables(std::string manifest, std::span<const LostTable> left_out);
 
 }  // namespace varve::internal

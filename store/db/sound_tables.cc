@@ -43,10 +43,10 @@ Result<std::shared_ptr<rocksdb::FileSystem>> FileSystemWithout(const std::filesy
                                                                std::span<const LostTable> lost) {
   auto text = ReadManifestText(store);
   if (!text.has_value()) {
-    return Status::Unavailable("the manifest of " + store.string() + " is being written");
+    return Status::Unavailable("the manifest of " + store.string() +
+                               " is being written, or cannot be read, or is too large");
   }
-  text->log.resize(EndOfLogRecords(text->log, LogChecksums::kCompare));
-  for (const LostTable& table : lost) AppendRemoval(table, &text->log);
+  text->log = WithoutTables(std::move(text->log), lost);
   const std::string db = DbPath(store).string();
   const std::string manifest = db + "/" + text->current.substr(0, text->current.find('\n'));
   std::map<std::string, std::string> files;

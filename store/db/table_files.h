@@ -80,7 +80,15 @@ struct TableFiles {
 };
 Result<TableFiles> FindTableFiles(const std::filesystem::path& store);
 
-// A table file that is missing, or differs from what the manifest says.
+// True if keys from `first_key` to `last_key` may be among those from `first` to before `end`. An
+// empty `end`: to the last key.
+inline bool Overlaps(std::string_view first_key, std::string_view last_key, std::string_view first,
+                     std::string_view end) {
+  return last_key >= first && (end.empty() || first_key < end);
+}
+
+// A table file that is missing, or differs from what the manifest says, or has a block that cannot
+// be read.
 struct LostTable {
   std::string family;
   std::string file;  // its name in `db`: 000012.sst
@@ -89,8 +97,6 @@ struct LostTable {
   int level = 0;
   uint32_t family_id = 0;
   std::string first_key, last_key;  // as the manifest has them
-
-  bool MayHold(std::string_view key) const { return first_key <= key && key <= last_key; }
 };
 // Returns every lost table file of the newest state. It does not look at files in `sound`. A file
 // that a writer removes meanwhile is not lost.

@@ -2,7 +2,9 @@
 //
 // Verifies a group: its log, its catalogues, every member by itself, and that each member holds
 // what the log says. As in a sweep, what a member holds is listed before the log is read.
+#include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/util.h"
 #include "store/group/attempt_names.h"
@@ -37,6 +39,8 @@ class GroupChecker {
     for (const AttemptId number : damaged_attempts_) {
       if (const auto id = state_.NameOf(number)) report_->damaged_steps.push_back(*id);
     }
+    std::ranges::sort(report_->damaged_steps, {},
+                      [](const CheckpointId& id) { return std::tie(id.run, id.step); });
     for (const auto& [member, held] : held_) {
       for (const auto& [number, root] : held) CheckKnown(member, number);
     }
@@ -90,7 +94,9 @@ class GroupChecker {
       const Result<Digest> root = FindRoot(part.member, number);
       const std::string where =
           "the part of rank " + std::to_string(rank) + " in member " + MemberName(part.member);
-      if (damaged_[part.member].contains(number)) damaged_attempts_.insert(number);
+      if (damaged_[part.member].contains(number) && !IsClosed(number)) {
+        damaged_attempts_.insert(number);
+      }
       if (!root.ok()) {
         ErrorUnlessClosed(number, attempt, where + ": " + root.status().message());
       } else if (*root != part.root) {
@@ -111,12 +117,14 @@ class GroupChecker {
   }
 
   // Others save and drop during the check, so what they have removed meanwhile need not be there.
-  void ErrorUnlessClosed(AttemptId number, const GroupAttempt& attempt, const std::string& what) {
+  bool IsClosed(AttemptId number) const {
     const Status refreshed = store_->log()->Refresh();
-    const bool closed = refreshed.ok() && store_->log()->With([&](const GroupState& state) {
+    return refreshed.ok() && store_->log()->With([&](const GroupState& state) {
       return state.FindAttempt(number) == nullptr;
     });
-    if (closed) return;
+  }
+  void ErrorUnlessClosed(AttemptId number, const GroupAttempt& attempt, const std::string& what) {
+    if (IsClosed(number)) return;
     Error(Name(number, attempt) + ": " + what);
     damaged_attempts_.insert(number);
   }

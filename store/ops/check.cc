@@ -634,6 +634,7 @@ Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, Che
   StepVerifier verifier(&store, std::move(presence));
   for (const StepKey& step : steps) {
     const Result<std::string> name = store.RunName(step.run);
+    if (IsShortage(name.status())) return name.status();
     const bool has_name = name.ok() && !name->empty();
     const std::string run = has_name ? *name : "#" + std::to_string(step.run);
     StepFaults faults;

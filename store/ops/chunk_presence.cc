@@ -3,6 +3,10 @@
 
 #include <set>
 #include <string>
+#include <string_view>
+
+#include "base/util.h"
+#include "codec/frame.h"
 
 namespace varve::internal {
 
@@ -33,11 +37,22 @@ Status ChunkPresence::Find(ChunkAddress address) {
                                                      name(address) + " is a difference,") +
                                 " lies in no file");
     }
-    const Block& block = FindBlock(at);
-    const auto base = block.find(at.ordinal);
-    if (base == block.end() || base->second >= at) return Status::Ok();
-    at = base->second;
+    VARVE_ASSIGN_OR_RETURN(const auto base, BaseOf(at));
+    if (!base.has_value() || *base >= at) return Status::Ok();
+    at = *base;
   }
+}
+
+Result<std::optional<ChunkAddress>> ChunkPresence::BaseOf(ChunkAddress address) {
+  if (const std::optional<Block>& block = FindBlock(address)) {
+    const auto base = block->find(address.ordinal);
+    return base == block->end() ? std::nullopt : std::optional(base->second);
+  }
+  rocksdb::PinnableSlice frame;
+  VARVE_RETURN_IF_ERROR(db_->GetFrame(address, &frame));
+  VARVE_ASSIGN_OR_RETURN(const FrameInfo info,
+                         ParseFrame(AsBytes(std::string_view(frame.data(), frame.size()))));
+  return info.base;
 }
 
 bool ChunkPresence::LiesInFile(ChunkAddress address) const {
@@ -45,7 +60,7 @@ bool ChunkPresence::LiesInFile(ChunkAddress address) const {
   return after != ranges_.begin() && std::prev(after)->second >= address;
 }
 
-const ChunkPresence::Block& ChunkPresence::FindBlock(ChunkAddress address) {
+const std::optional<ChunkPresence::Block>& ChunkPresence::FindBlock(ChunkAddress address) {
   const uint32_t number = address.ordinal / kCountsPerBlock;
   const auto [it, is_new] = blocks_.try_emplace({address.save_id, number});
   if (!is_new) return it->second;
@@ -53,7 +68,8 @@ const ChunkPresence::Block& ChunkPresence::FindBlock(ChunkAddress address) {
   if (!value.ok() || !value->has_value()) return it->second;
   const Result<SaveBlock> block = DecodeSaveBlock(**value);
   if (!block.ok()) return it->second;
-  for (const BaseEdge& edge : block->edges) it->second.emplace(edge.ordinal, edge.base);
+  it->second.emplace();
+  for (const BaseEdge& edge : block->edges) it->second->emplace(edge.ordinal, edge.base);
   return it->second;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "store/db/store_impl.h"
@@ -16,8 +17,8 @@ class ChunkPresence {
  public:
   static Result<ChunkPresence> Of(const StoreImpl& store);
 
-  // kCorruption: the chunk, or one that it is a difference to, lies in no file. If the record of a
-  // difference cannot be read, only the chunk itself is looked for.
+  // kCorruption: the chunk, or one that it is a difference to, lies in no file. Where no record
+  // says to which chunk one is a difference, its frame is read, which says so, too.
   Status Find(ChunkAddress address);
 
  private:
@@ -25,11 +26,13 @@ class ChunkPresence {
 
   explicit ChunkPresence(const Database* db) : db_(db) {}
   bool LiesInFile(ChunkAddress address) const;
-  const Block& FindBlock(ChunkAddress address);
+  Result<std::optional<ChunkAddress>> BaseOf(ChunkAddress address);
+  const std::optional<Block>& FindBlock(ChunkAddress address);
 
   const Database* db_;
   std::map<ChunkAddress, ChunkAddress> ranges_;  // of the files: from the first to the last chunk
-  std::map<std::pair<uint64_t, uint32_t>, Block> blocks_;  // by save and number
+  // By save and number. Empty: it cannot be read.
+  std::map<std::pair<uint64_t, uint32_t>, std::optional<Block>> blocks_;
 };
 
 }  // namespace varve::internal

@@ -30,8 +30,7 @@ bool IsOf(const DamagedTable& table, Family family) {
 // True when a table may hold keys that start with those of a step.
 bool MayHoldKeysOf(const DamagedTable& table, StepKey step) {
   const std::string prefix = keys::Step(step);
-  const std::string end = keys::PrefixEnd(prefix);
-  return table.last_key >= prefix && (end.empty() || table.first_key < end);
+  return Overlaps(table.first_key, table.last_key, prefix, keys::PrefixEnd(prefix));
 }
 
 Status VisitRuns(const Database& db, const std::function<void(std::string, RunRecord)>& visit) {

@@ -81,7 +81,6 @@ class Salvage {
   Status PutRuns();
   Status PutRest();
   Status PutOwnRecord(SalvageSource& source, StepKey step, StepKey there, CommitBatch* batch) const;
-  Status PutTags(StepKey step, CommitBatch* batch);
   Status LoadTags();
   std::vector<std::string> DoubtsOf(const SalvageSource& source, StepKey step) const;
   bool IsDamaged(Family family) const;

@@ -122,23 +122,31 @@ Status StepVerifier::Verify(StepKey step, std::string_view run,
 Result<StepPart> StepVerifier::FindPart(StepKey step, std::string_view run) {
   StepPart part;
   const auto opened = store_->OpenShardsOf(step, run);
+  if (IsOfThisProcess(opened.status())) return opened.status();
   if (!opened.ok()) return part;
   const ShardedReader& reader = **opened;
   VARVE_RETURN_IF_ERROR(FindTensors(reader, step, &part));
   const auto note = [&part](const Status& status) {
-    if (!status.ok()) part.other_losses.push_back(status.message());
-    return status.ok();
+    if (status.ok() || IsOfThisProcess(status)) return status;
+    part.other_losses.push_back(status.message());
+    return Status::Ok();
   };
   const auto progress = reader.ReadTrainerProgress();
-  part.has_progress = note(progress.status()) && progress->has_value();
+  VARVE_RETURN_IF_ERROR(note(progress.status()));
+  part.has_progress = progress.ok() && progress->has_value();
   const auto topology = reader.ReadTopology();
-  part.has_topology = note(topology.status()) && topology->has_value();
+  VARVE_RETURN_IF_ERROR(note(topology.status()));
+  part.has_topology = topology.ok() && topology->has_value();
   const auto items = reader.ListBytes();
-  if (!note(items.status())) return part;
+  VARVE_RETURN_IF_ERROR(note(items.status()));
+  if (!items.ok()) return part;
   for (const std::string& item : *items) {
-    if (note(reader.ReadBytes(item).status())) part.items.push_back(item);
+    const Status read = reader.ReadBytes(item).status();
+    VARVE_RETURN_IF_ERROR(note(read));
+    if (read.ok()) part.items.push_back(item);
   }
   const auto record = store_->FindStep(step);
+  if (IsOfThisProcess(record.status())) return record.status();
   const uint64_t expected = record.ok() && record->has_value() ? (*record)->num_items : 0;
   if (items->size() < expected) {
     part.other_losses.push_back(std::to_string(expected - items->size()) + " of " +
@@ -150,6 +158,7 @@ Result<StepPart> StepVerifier::FindPart(StepKey step, std::string_view run) {
 // Sorts the tensors of a step into those that can be read whole and those that cannot.
 Status StepVerifier::FindTensors(const ShardedReader& reader, StepKey step, StepPart* part) {
   const auto stored = reader.FindStored();
+  if (IsOfThisProcess(stored.status())) return stored.status();
   if (!stored.ok()) return FindTensorsByName(reader, step, part);
   const std::span<const StoredShard> all(*stored);
   for (size_t first = 0, end = 0; first < all.size(); first = end) {
@@ -157,6 +166,7 @@ Status StepVerifier::FindTensors(const ShardedReader& reader, StepKey step, Step
     VARVE_RETURN_IF_ERROR(AddTensor(all.subspan(first, end - first), part));
   }
   const Status whole = FindShards(reader, step).status();
+  if (IsOfThisProcess(whole)) return whole;
   if (!whole.ok()) part->other_losses.push_back(whole.message());
   return Status::Ok();
 }
@@ -164,8 +174,10 @@ Status StepVerifier::FindTensors(const ShardedReader& reader, StepKey step, Step
 // The same where records are lost, or a block of them cannot be read.
 Status StepVerifier::FindTensorsByName(const ShardedReader& reader, StepKey step, StepPart* part) {
   uint64_t num_found = 0;
-  for (const std::string& name : FindNames(step)) {
+  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> names, FindNames(step));
+  for (const std::string& name : names) {
     const auto shards = reader.FindStored(name);
+    if (IsOfThisProcess(shards.status())) return shards.status();
     if (shards.status().code() == StatusCode::kNotFound) continue;  // another save or step has it
     if (shards.ok()) {
       num_found += shards->size();
@@ -184,7 +196,7 @@ Status StepVerifier::FindTensorsByName(const ShardedReader& reader, StepKey step
 // Returns the names that tensors of a step may have. It looks from both ends, so one block that
 // cannot be read hides no name but those in it. These are found if the nearest step that can be
 // read has them, too.
-std::set<std::string> StepVerifier::FindNames(StepKey step) const {
+Result<std::set<std::string>> StepVerifier::FindNames(StepKey step) const {
   std::set<std::string> names;
   const Database& db = *store_->database();
   const std::string prefix = keys::Step(step);
@@ -198,33 +210,38 @@ std::set<std::string> StepVerifier::FindNames(StepKey step) const {
     from = **key + '\0';
   }
   if (key.ok()) return names;
+  if (IsOfThisProcess(key.status())) return key.status();
   std::string end = keys::PrefixEnd(prefix);
   while (true) {
     key = db.LastKeyBefore(Family::kTensors, prefix, end);
+    if (IsOfThisProcess(key.status())) return key.status();
     if (!key.ok() || !key->has_value() || **key < from) break;
     add(**key);
     end = **key;
   }
-  AddNamesNear(step, &names);
+  VARVE_RETURN_IF_ERROR(AddNamesNear(step, &names));
   return names;
 }
 
 // Adds the names of the tensors of the nearest step of the run whose records can all be read.
-void StepVerifier::AddNamesNear(StepKey step, std::set<std::string>* names) const {
+Status StepVerifier::AddNamesNear(StepKey step, std::set<std::string>* names) const {
   auto steps = store_->StepsFrom(step.run, 0);
-  if (!steps.ok()) return;
+  if (!steps.ok()) return IsOfThisProcess(steps.status()) ? steps.status() : Status::Ok();
   const auto distance = [step](uint64_t other) {
     return other > step.step ? other - step.step : step.step - other;
   };
   std::ranges::sort(*steps, {}, distance);
   for (const uint64_t other : *steps) {
     const auto reader = store_->OpenShardsOf({step.run, other}, "");
+    if (IsOfThisProcess(reader.status())) return reader.status();
     if (!reader.ok()) continue;
     const auto shards = (*reader)->FindStored();
+    if (IsOfThisProcess(shards.status())) return shards.status();
     if (!shards.ok()) continue;
     for (const StoredShard& shard : *shards) names->insert(shard.name);
-    return;
+    break;
   }
+  return Status::Ok();
 }
 
 // Adds the tensor whose shards these are.
@@ -233,7 +250,7 @@ Status StepVerifier::AddTensor(std::span<const StoredShard> shards, StepPart* pa
   bool is_whole = true;
   for (const StoredShard& shard : shards) {
     const Status read = VerifyTensor(shard);
-    if (read.code() == StatusCode::kAborted) return read;
+    if (IsOfThisProcess(read)) return read;
     is_whole = is_whole && read.ok();
     if (shard.record.layout.has_value()) layouts.push_back(*shard.record.layout);
   }
@@ -326,6 +343,7 @@ Status StepVerifier::FindChunks(const std::vector<ChunkRef>& refs, uint64_t firs
   for (size_t i = 0; i < refs.size(); ++i) {
     if (!refs[i].NamesFrame()) continue;
     const Status found = presence_->Find(refs[i].address);
+    if (IsOfThisProcess(found)) return found;
     if (found.ok()) continue;
     return Status::Corruption("chunk " + std::to_string(first + i) + ": " + found.message());
   }

@@ -49,8 +49,8 @@ class StepVerifier {
   // is a fault of the step. `add` is told how many raw bytes were looked at.
   Status Verify(StepKey step, std::string_view run, const std::function<void(uint64_t)>& add,
                 StepFaults* faults);
-  // Finds what of a step can be read. Nothing, if the step has no record. Only kAborted is an
-  // error.
+  // Finds what of a step can be read. Nothing, if the step has no record. Errors: kAborted, and a
+  // lack of memory, threads or descriptors.
   Result<StepPart> FindPart(StepKey step, std::string_view run);
 
  private:
@@ -64,8 +64,8 @@ class StepVerifier {
   Status VerifyTensor(const StoredShard& shard);
   Status FindTensors(const ShardedReader& reader, StepKey step, StepPart* part);
   Status FindTensorsByName(const ShardedReader& reader, StepKey step, StepPart* part);
-  std::set<std::string> FindNames(StepKey step) const;
-  void AddNamesNear(StepKey step, std::set<std::string>* names) const;
+  Result<std::set<std::string>> FindNames(StepKey step) const;
+  Status AddNamesNear(StepKey step, std::set<std::string>* names) const;
   Status AddTensor(std::span<const StoredShard> shards, StepPart* part);
   Result<const ListVerdict*> VerifyList(const TensorRecord& record, size_t index);
   Status VerifyChunks(const std::vector<ChunkRef>& refs, DType dtype, uint64_t first);

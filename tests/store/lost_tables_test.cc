@@ -6,11 +6,14 @@
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "base/util.h"
+#include "store/db/manifest_log.h"
 #include "tests/store/internals.h"
+#include "varve/repair.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -109,11 +112,16 @@ Answers Ask(const Store& store) {
   return answers;
 }
 
-enum class Damage { kRemoved, kHalf, kZeros };
+enum class Damage { kRemoved, kHalf, kZeros, kFirstByte };
 
 void Inflict(Damage damage, const fs::path& file) {
   const uint64_t size = fs::file_size(file);
   if (damage == Damage::kRemoved) fs::remove(file);
+  if (damage == Damage::kFirstByte) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    const int first = stream.get();
+    stream.seekp(0).put(static_cast<char>(first ^ 1));
+  }
   if (damage == Damage::kHalf) fs::resize_file(file, size / 2);
   if (damage == Damage::kZeros) std::ofstream(file, std::ios::binary) << std::string(size, '\0');
 }
@@ -150,6 +158,17 @@ class LostTablesTest : public InternalsTest {
     VARVE_ASSERT_OK(writer->Put(same.view()));
     VARVE_ASSERT_OK(writer->PutBytes("note", AsBytes("note " + std::to_string(step))));
     VARVE_ASSERT_OK(writer->Commit().status());
+  }
+
+  // The tables of a family, in the order of the saves.
+  std::vector<fs::path> TablesOfSteps(Family family) {
+    Reopen();
+    std::vector<fs::path> tables;
+    for (const TableFile& file : FilesOf(family)) tables.push_back(file.path);
+    store_.reset();
+    std::ranges::sort(tables);
+    EXPECT_GE(tables.size(), 3u);
+    return tables;
   }
 
   std::vector<std::string> DbFiles() const {
@@ -247,15 +266,8 @@ TEST_F(LostTablesTest, StepsThatDoNotNeedTheFileAreRead) {
 
 // Also where the table lies in level 0, which RocksDB opens whole for every scan.
 TEST_F(LostTablesTest, StepsWhoseRecordsLieElsewhereAreRead) {
-  store_ = Store::Open(path()).value();
-  std::map<Family, std::vector<std::string>> tables;
   for (const Family family : {Family::kTensors, Family::kState}) {
-    for (const auto& file : FilesOf(family)) tables[family].push_back(file.path.string());
-  }
-  store_.reset();
-  for (auto& [family, files] : tables) {
-    std::sort(files.begin(), files.end());
-    ASSERT_GE(files.size(), 3u);
+    const std::vector<fs::path> files = TablesOfSteps(family);
     const Damaged damaged(files[1], Damage::kRemoved);
     const auto reader = Store::OpenForReading(path()).value();
     const Answers answers = Ask(*reader);
@@ -265,9 +277,66 @@ TEST_F(LostTablesTest, StepsWhoseRecordsLieElsewhereAreRead) {
       EXPECT_EQ(*answers.at(question), *whole_.at(question));
     }
     const Status status = answers.at("tensors of 2 of main").status();
-    EXPECT_TRUE(Names(status, fs::path(files[1]).filename())) << status.ToString();
+    EXPECT_TRUE(Names(status, files[1].filename())) << status.ToString();
     const CheckReport check = reader->Check({}).value();
     EXPECT_EQ(check.damaged_steps, (std::vector<CheckpointId>{{"main", 2}}));
+  }
+}
+
+// One is cut, and opens no more. Of the other one a block is damaged.
+TEST_F(LostTablesTest, EachOfTwoDamagedTablesIsNamedWhereItIsNeeded) {
+  const std::vector<fs::path> files = TablesOfSteps(Family::kTensors);
+  const Damaged cut(files[0], Damage::kHalf);
+  const Damaged flipped(files[1], Damage::kFirstByte);
+  const auto reader = Store::OpenForReading(path()).value();
+  const Answers answers = Ask(*reader);
+  ASSERT_TRUE(answers.at("bytes of 3 of main").ok())
+      << answers.at("bytes of 3 of main").status().ToString();
+  EXPECT_EQ(*answers.at("bytes of 3 of main"), *whole_.at("bytes of 3 of main"));
+  for (const uint64_t step : {1, 2}) {
+    const Status status = answers.at("tensors of " + std::to_string(step) + " of main").status();
+    EXPECT_EQ(status.code(), StatusCode::kCorruption);
+    EXPECT_THAT(status.message(), ::testing::HasSubstr(files[step - 1].filename()));
+    EXPECT_THAT(status.message(), ::testing::Not(::testing::HasSubstr(files[2 - step].filename())));
+  }
+}
+
+// The manifest then ends with some of the records of a commit.
+TEST_F(LostTablesTest, OtherStepsAreReadAndKeptAlsoAfterACrashInACommit) {
+  const std::vector<fs::path> files = TablesOfSteps(Family::kTensors);
+  std::string name;
+  std::ifstream(path() / "db" / "CURRENT") >> name;
+  const fs::path manifest = path() / "db" / name;
+  std::string log = ReadSmallFile(manifest, fs::file_size(manifest)).value();
+  AppendLogRecord("\xac\x02\x01", &log);  // kInAtomicGroup (300): one more record comes
+  std::ofstream(manifest, std::ios::binary) << log;
+  fs::remove(files[1]);
+  const auto bytes = ReadAll(*Store::OpenForReading(path()).value(), "main", 3);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+  EXPECT_EQ(*bytes, *whole_.at("bytes of 3 of main"));
+  const auto report = RepairStore(path());
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->lost.size(), 1u);
+  EXPECT_EQ(*ReadAll(*Store::Open(path()).value(), "main", 3), *whole_.at("bytes of 3 of main"));
+}
+
+// The record that says so is lost, and so is the chunk that it names.
+TEST_F(LostTablesTest, AStepWhoseBaseIsLostIsDamagedAlsoWhereNoRecordSaysWhatItsBaseIs) {
+  fs::remove_all(path());
+  store_ = Store::Create(path()).value();
+  const TestTensor weights = NormalTensor("w", {60000}, 1);
+  VARVE_ASSERT_OK(Save(1, {weights}).status());
+  VARVE_ASSERT_OK(Save(2, {Drifted(weights, 2)}).status());
+  VARVE_ASSERT_OK(Save(3, {RandomTensor("other", DType::kU8, {40000}, 3)}).status());
+  const fs::path chunks = TablesOfSteps(Family::kChunks)[0];
+  const fs::path births = TablesOfSteps(Family::kBirths)[1];
+  const Damaged lost(chunks, Damage::kRemoved);
+  for (const bool has_record : {true, false}) {
+    std::optional<Damaged> unknown;
+    if (!has_record) unknown.emplace(births, Damage::kRemoved);
+    const auto reader = Store::OpenForReading(path()).value();
+    EXPECT_EQ(reader->Check({}).value().damaged_steps,
+              (std::vector<CheckpointId>{{"main", 1}, {"main", 2}}));
   }
 }
 

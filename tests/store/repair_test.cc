@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "store/db/manifest_log.h"
 #include "store/db/salvage_view.h"
 #include "store/format/format_file.h"
 #include "tests/store/repair_fixture.h"
@@ -280,7 +281,7 @@ TEST_F(RepairTest, KilledAtAnyMomentItLeavesTheStoreAsItWasOrRepaired) {
 // A crash may leave part of a record at the end of a manifest, and a block may have no room for the
 // header of the next record.
 TEST(ManifestTest, TablesAreTakenOutBehindTheLastWholeRecord) {
-  DamagedTable table;
+  LostTable table;
   table.number = 300;
   table.level = 1;
   table.family_id = 6;
@@ -293,10 +294,15 @@ TEST(ManifestTest, TablesAreTakenOutBehindTheLastWholeRecord) {
   std::string torn = once + once;
   torn.back() ^= 1;
   EXPECT_EQ(WithoutTables(torn, {&table, 1}), once + once);
-  const std::vector<DamagedTable> tables(8000, table);
+  const std::vector<LostTable> tables(8000, table);
   const std::string many = WithoutTables("", tables);
   ASSERT_GT(many.size(), size_t{3} * 32768);
   EXPECT_EQ(WithoutTables(many, {}), many);  // every record of three blocks is whole
+  // The first of two records of a commit (kInAtomicGroup, one to come), which a crash has cut
+  // short.
+  std::string open_group;
+  AppendLogRecord("\xac\x02\x01", &open_group);
+  EXPECT_EQ(WithoutTables(open_group, {&table, 1}), once);
 }
 
 }  // namespace
