@@ -3,7 +3,7 @@
 
 import { ask, giveUp, onWaiting, query, stillWaiting } from "./api.js";
 import { h, replace } from "./dom.js";
-import { printable } from "./format.js";
+import { printable, time } from "./format.js";
 import { showDiff } from "./diff.js";
 import { showHealth } from "./health.js";
 import { showRuns } from "./runs.js";
@@ -100,7 +100,7 @@ async function show() {
   replace(main, h("h2", { class: "view-title" }, view.title), warning, content);
   main.removeAttribute("aria-busy");
   main.dataset.ready = String(round); // for whoever waits for the view
-  asked = `Asked at ${new Date().toLocaleTimeString()}.`;
+  asked = `Asked at ${time(new Date())}.`;
   showStatus(stillWaiting());
 }
 

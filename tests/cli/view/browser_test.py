@@ -7,6 +7,7 @@ Needs Debian's chromium and chromium-driver, and the packages of tests/support/b
 
 import contextlib
 import pathlib
+import re
 import struct
 import sys
 import unittest
@@ -28,6 +29,8 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
+A4 = (b"595", b"841")  # in points
+ON_PAPER = pathlib.Path(__file__).with_name("on_paper.js").read_text("utf-8")
 AXE = pathlib.Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")
 
 
@@ -222,6 +225,47 @@ class BrowserTest(unittest.TestCase):
         self.browser.find_element(By.ID, "theme").click()
         self.assertEqual(self.browser.execute_script(f"return {ground}"), light)
         self.browser.execute_script("localStorage.clear()")
+        self.color_scheme("")
+
+    def print_on_paper(self, fragment, store, name, theme):
+        """Keeps the view as PDF, and looks at it as it lies on the paper."""
+        self.open(fragment, store)
+        self.browser.execute_script(f"document.documentElement.dataset.theme = '{theme}'")
+        printed = self.chromium.keep_print(self.pictures / f"{name}_print.pdf")
+        self.assertEqual(set(re.findall(rb"/MediaBox \[0 0 (\d+)[.\d]* (\d+)", printed)), {A4})
+        with self.chromium.on_paper() as width:
+            seen = self.browser.execute_script(ON_PAPER, width)
+            title = self.browser.find_element(By.ID, "store").text
+        for fault in ("cut", "hidden", "crowded", "controls"):
+            self.assertEqual(seen[fault], [], fault)
+        self.assertEqual(title, str(store))
+        return tuple(seen["look"])
+
+    def test_every_view_prints_on_paper(self):
+        """In black on white whatever the screen shows, without controls, and no table is cut off."""
+        wide = self.folder / "wide"
+        view_case.wide_store(self.folder, wide)
+        step, name = f"main@{view_case.WIDE_STEP}", view_case.WIDE_NAMES[0]
+        with view_case.View(wide) as view:
+            self.views[wide] = view
+            views = [(key, text, self.store) for key, text in self.views_of_the_store().items()]
+            views += [
+                ("group_step", link("step", step="main@2"), self.group),
+                ("group_tensor", link("tensor", step="main@2", name="columns"), self.group),
+                ("wide_runs", "runs", wide),
+                ("wide_step", link("step", step=step), wide),
+                ("wide_tensor", link("tensor", step=step, name=name, beside="main@1"), wide),
+                ("wide_diff", link("diff", before="main@1", after=step), wide),
+            ]
+            looks = set()
+            for scheme, theme in (("light", ""), ("dark", ""), ("light", "dark")):
+                self.color_scheme(scheme)
+                for key, fragment, store in views if theme else views[:1]:
+                    with self.subTest(view=key, scheme=scheme, theme=theme):
+                        look = self.print_on_paper(fragment, store, key, theme)
+                        looks.add(look)
+            self.assertEqual(len(looks), 1, looks)
+            self.assertEqual(looks.pop()[0], "rgb(255, 255, 255)")
         self.color_scheme("")
 
     def test_plots_and_tables_are_saved(self):
