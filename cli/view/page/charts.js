@@ -21,6 +21,7 @@ const PROPERTIES = [
   "text-anchor", "opacity", "fill-opacity",
 ];
 
+// A copy that looks the same without the page and its styles.
 function standalone(svg) {
   const copy = svg.cloneNode(true);
   const originals = [svg, ...svg.querySelectorAll("*")];
@@ -31,16 +32,41 @@ function standalone(svg) {
     copies[i].removeAttribute("class");
   });
   for (const link of copy.querySelectorAll("a")) link.replaceWith(...link.childNodes);
-  const box = svg.viewBox.baseVal;
-  const ground = s("rect", {
-    width: box.width,
-    height: box.height,
-    fill: getComputedStyle(document.body).backgroundColor,
-  });
-  copy.prepend(ground);
-  copy.setAttribute("width", box.width);
-  copy.setAttribute("height", box.height);
-  return new XMLSerializer().serializeToString(copy);
+  for (const hidden of copy.querySelectorAll("[visibility=hidden]")) hidden.remove();
+  return copy;
+}
+
+// The file of a plot: its title, its legend in rows, and the plot.
+function fileOf(title, svg, legend) {
+  const { width, height } = svg.viewBox.baseVal;
+  const style = getComputedStyle(document.body);
+  const letters = { "font-family": FONT, "font-size": 12, fill: style.color };
+  const edge = 10;
+  let [x, y] = [edge, 32];
+  const parts = [text(edge, 20, fitted(title, width - 2 * edge), { ...letters, "font-weight": 600 })];
+  for (const entry of legend?.children ?? []) {
+    const icon = standalone(entry.querySelector("svg"));
+    const begin = Number(icon.getAttribute("width")) + 6;
+    const name = fitted(entry.textContent.trim(), width - 2 * edge - begin);
+    const end = begin + widthOf(name);
+    if (x > edge && x + end > width - edge) [x, y] = [edge, y + 18];
+    icon.setAttribute("x", x);
+    icon.setAttribute("y", y);
+    parts.push(icon, text(x + begin, y + 10, name, letters));
+    x += end + 2 * GAP;
+  }
+  const top = y + (legend ? 22 : 0);
+  const plot = standalone(svg);
+  for (const [name, value] of Object.entries({ x: 0, y: top, width, height })) plot.setAttribute(name, value);
+  const size = { width, height: height + top };
+  const file = s(
+    "svg",
+    { ...size, viewBox: `0 0 ${size.width} ${size.height}` },
+    s("rect", { ...size, fill: style.backgroundColor }),
+    parts,
+    plot,
+  );
+  return new XMLSerializer().serializeToString(file);
 }
 
 /** A plot with its title, a line below it, and a button that saves it. */
@@ -61,7 +87,7 @@ export function figure(title, svg, { note, legend, readout } = {}) {
         "button",
         {
           type: "button",
-          onclick: () => download(fileName(title, "svg"), "image/svg+xml", standalone(svg)),
+          onclick: () => download(fileName(title, "svg"), "image/svg+xml", fileOf(title, svg, legend)),
         },
         "SVG",
       ),

@@ -6,6 +6,7 @@ Needs Debian's chromium and chromium-driver, and the packages of tests/support/b
 """
 
 import contextlib
+import csv
 import pathlib
 import re
 import struct
@@ -30,7 +31,10 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 A4 = (b"595", b"841")  # in points
-ON_PAPER = pathlib.Path(__file__).with_name("on_paper.js").read_text("utf-8")
+ON_PAPER, SAVED_FILES, TEXTS_OF_SVG = (
+    pathlib.Path(__file__).with_name(name).read_text("utf-8")
+    for name in ("on_paper.js", "saved_files.js", "texts_of_svg.js")
+)
 AXE = pathlib.Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")
 
 
@@ -212,6 +216,40 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(self.faults_of_axe(), [])
         self.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
 
+    def focused(self):
+        return self.browser.switch_to.active_element
+
+    def test_the_keyboard_goes_on_where_it_was(self):
+        """After a form, a page of a table, a column's order, and in a view that a link has opened."""
+        self.open("runs")
+        field = self.browser.find_element(By.NAME, "sort")
+        field.send_keys("loss" + Keys.ENTER)
+        self.wait("location.hash.includes('sort=loss')", "the form was not sent")
+        self.wait_until_shown()
+        self.assertEqual(self.focused().get_attribute("name"), "sort")
+        many = self.folder / "many"
+        tensors = {f"t{i:03}": view_case.floats([i]) for i in range(120)}
+        path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+        harness.varve(many, "import", path, "--init", "--step", 1)
+        with view_case.View(many) as view:
+            self.views[many] = view
+            self.open(link("step", step="1"), many)
+            for rows, stays in (("51 to 100", "Next"), ("101 to 120", "")):
+                self.browser.find_element(By.CSS_SELECTOR, "[data-key=Next]").send_keys(Keys.ENTER)
+                self.wait(f"document.body.innerText.includes('{rows} of 120')", rows)
+                self.assertEqual(self.focused().get_attribute("data-key") or "", stays)
+            self.assertEqual(self.focused().get_attribute("role"), "region")
+            self.browser.find_element(By.CSS_SELECTOR, "[data-key=bytes]").send_keys(Keys.ENTER)
+            self.wait("document.querySelector('[aria-sort=descending]')", "the order")
+            self.wait_until_shown()
+            self.assertEqual(self.focused().get_attribute("data-key"), "bytes")
+            tensor = self.browser.find_element(By.LINK_TEXT, "t000")
+            self.assertGreater(self.browser.execute_script("return scrollY"), 0)
+            tensor.send_keys(Keys.ENTER)
+            self.wait("document.querySelector('h2').textContent === 'Tensor'", "the tensor")
+            self.assertEqual(self.focused().get_attribute("id"), "main")
+            self.assertEqual(self.browser.execute_script("return scrollY"), 0)
+
     def test_the_theme_is_kept(self):
         self.color_scheme("light")
         self.open("health")
@@ -293,6 +331,47 @@ class BrowserTest(unittest.TestCase):
         rects = root.findall(".//{http://www.w3.org/2000/svg}rect")
         self.assertGreater(len(rects), 3)
         self.assertTrue(all(rect.get("fill") for rect in rects))
+
+    def saved_files(self):
+        """Presses every button that saves a file, and returns what each would have saved."""
+        return self.browser.execute_async_script(SAVED_FILES)
+
+    def check_svg(self, text, title, legend):
+        """The file shows all without the page: it names its lines, and no text is cut off."""
+        path = self.folder / "plot.svg"
+        path.write_text(text, encoding="utf-8")
+        self.browser.get(path.as_uri())
+        texts, outside = self.browser.execute_script(TEXTS_OF_SVG)
+        if legend:
+            self.keep_picture("saved_plot")
+        self.assertEqual(outside, [])
+        self.assertEqual(texts[: 1 + len(legend)], [title, *legend])
+
+    def test_every_plot_and_every_table_is_saved(self):
+        views = [(fragment, self.store) for fragment in self.views_of_the_store().values()]
+        views.append((link("step", step="main@2"), self.group))
+        for fragment, store in views:
+            with self.subTest(view=fragment):
+                self.open(fragment, store)
+                plots = self.browser.execute_script(
+                    "return [...document.querySelectorAll('figure')].map((plot) =>"
+                    "[plot.querySelector('figcaption').textContent,"
+                    "[...plot.querySelectorAll('.legend li')].map((entry) => entry.textContent.trim())])"
+                )
+                tables = self.browser.execute_script(
+                    "return [...document.querySelectorAll('table')].map((table) =>"
+                    "[table.tHead.rows[0].cells.length, table.tBodies[0].rows.length])"
+                )
+                saved = self.saved_files()
+                svgs = [text for text in saved if text.startswith("<svg")]
+                rows = [list(csv.reader(text.splitlines())) for text in saved if text not in svgs]
+                self.assertEqual(
+                    [(len(table[0]), len(table) - 1) for table in rows],
+                    [tuple(table) for table in tables],
+                )
+                self.assertEqual(len(svgs), len(plots))
+                for text, (title, legend) in zip(svgs, plots, strict=True):
+                    self.check_svg(text, title, legend)
 
     def test_a_formula_does_not_reach_a_spreadsheet(self):
         downloads = self.folder / "downloads"
