@@ -2,7 +2,7 @@
 // Plots as SVG, so that each can be saved as it is seen.
 
 import { download, fileName, h, newId, s } from "./dom.js";
-import { bytes, number, printable, shortened } from "./format.js";
+import { bytes, count, integer, number, printable, shortened } from "./format.js";
 
 const WIDTH = 760;
 // The least room between two labels that stand side by side.
@@ -248,7 +248,7 @@ function legendOf(series) {
  * Lines. Each of `series` is {name, points: [{x, y, low, high, title}], best: {x, y, title}}. A band
  * lies between low and high.
  */
-export function lineChart(title, { series, xTitle, yTitle, log, isBytes, xText = number, note }) {
+export function lineChart(title, { series, xTitle, yTitle, log, isBytes, xText = integer, note }) {
   const [height, left, right, top, bottom] = [300, 78, 16, 14, 44];
   const all = series.flatMap((one) => one.points);
   const yText = isBytes ? bytes : number;
@@ -377,7 +377,7 @@ export function histogram(title, { low, high, counts, note }) {
   for (const value of ticks(0, most, 4)) {
     svg.append(
       s("line", { x1: left, x2: NARROW - right, y1: py(value), y2: py(value), class: "grid" }),
-      text(left - 8, py(value) + 4, number(value), { "text-anchor": "end" }),
+      text(left - 8, py(value) + 4, count(value), { "text-anchor": "end" }),
     );
   }
   counts.forEach((value, i) => {
@@ -528,7 +528,7 @@ export function lineage(title, { runs, href, note }) {
   for (const value of marks) {
     svg.append(s("line", { x1: px(value), x2: px(value), y1: top - 8, y2: height - 26, class: "grid" }));
   }
-  axisLabels(svg, marks, px, height - 10, number);
+  axisLabels(svg, marks, px, height - 10, integer);
   known.forEach((run, i) => {
     const y = laneOf.get(run.run);
     const from = run.forked_from;

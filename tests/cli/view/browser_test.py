@@ -7,11 +7,15 @@ Needs Debian's chromium and chromium-driver, and the packages of tests/support/b
 
 import contextlib
 import csv
+import math
+import os
 import pathlib
+import random
 import re
 import struct
 import sys
 import unittest
+from unittest import mock
 from xml.etree import ElementTree
 
 import harness
@@ -145,6 +149,61 @@ class BrowserTest(unittest.TestCase):
         self.assertRegex(text, r"NaN\n1\n")
         text = self.open(link("diff", before="main@30", after="main@40"))
         self.assertIn("2 of 5 layers are frozen", text)
+
+    def cells(self, caption):
+        """The texts of a table's cells, row by row."""
+        return self.browser.execute_script(
+            "const isIt = (table) => table.caption.textContent === arguments[0];"
+            "const { rows } = [...document.querySelectorAll('table')].find(isIt).tBodies[0];"
+            "return [...rows].map((row) => [...row.cells].map((cell) => cell.textContent));",
+            caption,
+        )
+
+    def test_numbers_read_as_the_command_prints_them(self):
+        """Every rounding is that of the command: sizes, shares, metrics and values; times have its zone."""
+        store = self.folder / "numbers"
+        rng = random.Random(3)
+        sizes = [1, 1023, 1024, 1280, 1331, 1792, 100 << 10, 102912, 103936, 104858, (1 << 20) - 52]
+        tensors = {f"t{size}": ("U8", [size], rng.randbytes(size)) for size in sizes}
+        values = [0.0, -0.0, 1e-5, -1e-9, 1 / 3, 0.1, 1e-4, 0.00012345675, 100000.5, 100001.5]
+        values += [999999.5, 1e6, 1234565, 123456789, 1e15, 1e20, 5e-324, 1.5e308, -12.5]
+        values += [math.inf, -math.inf, math.nan, *(rng.gauss(0, 10) ** 9 for _ in range(20))]
+        metrics = [f"--metric=m{i:02}={value!r}" for i, value in enumerate(values)]
+        tensors["doubles"] = ("F64", [len(values)], struct.pack(f"<{len(values)}d", *values))
+        tensors["integers"] = ("I32", [4], struct.pack("<4i", 1234567, -(2**31), 2**31 - 1, 0))
+        path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+        with mock.patch.dict(os.environ, TZ="NPT-5:45"):
+            harness.varve(store, "import", path, "--init", "--step", 3_000_000, *metrics)
+            steps = harness.varve(store, "steps").stdout
+        self.browser.execute_cdp_cmd(
+            "Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kathmandu"}
+        )
+        with view_case.View(store) as view:
+            self.views[store] = view
+            self.open("runs", store)
+            (row,) = self.cells("Steps of all runs")
+            _, created, _, logical, new, stored, shown, _, _ = row
+            self.assertRegex(
+                steps, rf"{re.escape(logical)} +{re.escape(new)} +{re.escape(stored)} "
+            )
+            self.assertIn(f"{created} ", steps)
+            self.assertIn(" " + shown + "\n", steps)
+            self.open(link("step", step="latest"), store)
+            told = harness.varve(store, "-q", "ls", "latest", "--stored").stdout.splitlines()[1:]
+            told = {line.split()[0]: re.split(" {2,}", line) for line in told}
+            rows = self.cells("Tensors of main@3000000")
+            self.assertEqual(len(rows), len(told))
+            for name, dtype, shape, _, shards, size, encoded, _, _, _ in rows:
+                self.assertEqual([name, dtype, shape, shards, size, encoded], told[name])
+            for name in ("doubles", "integers"):
+                text = self.open(link("tensor", step="latest", name=name), store)
+                told = harness.varve(store, "get", "latest", name, "-n", 16).stdout
+                shown = [row[1] for row in self.cells(f"First values of {name}")]
+                self.assertEqual(shown, told.split("values\n")[1].split()[:16])
+                for title, word in (("smallest", "min"), ("largest", "max"), ("mean", "mean")):
+                    (number,) = re.findall(rf"^{word} +(.*)$", told, re.MULTILINE)
+                    self.assertIn(f"{title}\n{number}\n", text)
+        self.browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
 
     def test_each_shard_says_how_it_changed(self):
         """group_saver changes the tensor that lies in two shards, and the page tells of both."""
