@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/context.h"
@@ -66,6 +67,31 @@ std::string UnknownVerb(const CLI::App& app) {
   return {};
 }
 
+// Says that there is no such verb or option, and which one is similar.
+Outcome Unknown(const std::string& what, const std::string& word, const std::string& similar) {
+  return Outcome::Usage("there is no " + what + " \"" + word + "\"" +
+                        (similar.empty() ? "" : "; did you mean " + similar + "?") +
+                        " (see varve help)");
+}
+
+// The first word that is written like an option and is none, without its value, or an empty text.
+std::string UnknownOption(const CLI::App& app) {
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (word.starts_with('-') && word != "-" && word != "--") return word.substr(0, word.find('='));
+  }
+  return {};
+}
+
+// The options of the command, and of the verb on the line.
+std::vector<std::string> KnownOptions(const CLI::App& app) {
+  std::vector<std::string> names = OptionNames(DescribeCommand(app), /*with_flags=*/true);
+  for (const CLI::App* verb : app.get_subcommands()) {
+    const auto more = OptionNames(DescribeCommand(*verb), /*with_flags=*/true);
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  return names;
+}
+
 // The user asked for help, or the command line is wrong.
 Outcome ParseOutcome(const CLI::App& app, const Context& context, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
@@ -77,10 +103,10 @@ Outcome ParseOutcome(const CLI::App& app, const Context& context, const CLI::Par
     return PrintHelp(context, app, verbs.empty() ? std::string() : verbs.front()->get_name());
   }
   if (const std::string word = UnknownVerb(app); !word.empty()) {
-    const std::string verb = MostSimilar(word, VerbNames(DescribeCommand(app)));
-    return Outcome::Usage("there is no verb \"" + word + "\"" +
-                          (verb.empty() ? "" : "; did you mean " + verb + "?") +
-                          " (see varve help)");
+    return Unknown("verb", word, MostSimilar(word, VerbNames(DescribeCommand(app))));
+  }
+  if (const std::string word = UnknownOption(app); !word.empty()) {
+    return Unknown("option", word, MostSimilar(word, KnownOptions(app)));
   }
   return Outcome::Usage(std::string(error.what()) + " (see varve help)");
 }

@@ -70,10 +70,11 @@ std::vector<std::string> ToRow(const TensorDiff& tensor, bool with_values) {
                                   CountOf(tensor.changed_chunks, tensor.num_chunks),
                                   HumanBytes(tensor.changed_bytes)};
   if (!with_values) return row;
-  if (!tensor.values) return row.insert(row.end(), {"-", "-", "-"}), row;
+  if (!tensor.values) return row.insert(row.end(), {"-", "-", "-", "-"}), row;
   row.push_back(CountOf(tensor.values->changed_elements, tensor.values->num_elements));
   row.push_back(HumanNumber(tensor.values->max_abs));
   row.push_back(HumanNumber(tensor.values->relative_norm));
+  row.push_back(std::to_string(tensor.values->new_nans));
   return row;
 }
 
@@ -81,8 +82,9 @@ std::string TableText(const CheckpointDiff& diff, bool with_values) {
   constexpr auto kRight = Table::Align::kRight;
   std::vector<Table::Column> columns = {{""}, {"name"}, {"chunks", kRight}, {"bytes", kRight}};
   if (with_values) {
-    columns.insert(columns.end(),
-                   {{"elements", kRight}, {"max |b-a|", kRight}, {"|b-a|/|a|", kRight}});
+    columns.insert(
+        columns.end(),
+        {{"elements", kRight}, {"max |b-a|", kRight}, {"|b-a|/|a|", kRight}, {"new NaN", kRight}});
   }
   const size_t num_columns = columns.size();
   Table table(std::move(columns));
@@ -213,8 +215,8 @@ void AddDiff(CLI::App& app, Context& context) {
   verb->add_option("--other", options->other, "The store of STEP2: its folder or URL")
       ->type_name("PATH");
   verb->add_flag("--values", options->values,
-                 "Compare elements, too: how many differ, the largest difference, and the norm of "
-                 "all against that of the earlier values");
+                 "Compare elements, too: how many differ, the largest difference, the norm of all "
+                 "against that of the earlier values, and how many became NaN");
   verb->footer(kDiffNotes);
   context.OnReading(
       verb, [&context, options](const Store& store) { return RunDiff(context, store, *options); });

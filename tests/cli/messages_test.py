@@ -135,6 +135,19 @@ class MessagesTest(VerbCase):
             harness.USAGE, "frobnicate", says='there is no verb "frobnicate" (see varve help)'
         )
 
+    def test_unknown_options_suggest(self):
+        for words, typed, meant in (
+            (("steps", "--lsat", "2"), "--lsat", "--last"),
+            (("steps", "--lsat=2"), "--lsat", "--last"),
+            (("--jsno", "steps"), "--jsno", "--json"),
+            (("drop", "1", "--dryrun"), "--dryrun", "--dry-run"),
+            (("ls", "1", "--store"), "--store", None),  # that is one without its value
+        ):
+            says = f'there is no option "{typed}"; did you mean {meant}?' if meant else typed
+            self.fails(harness.USAGE, *words, says=says)
+        self.fails(harness.USAGE, "ls", "1", "--last", says='there is no option "--last" (see')
+        self.fails(harness.USAGE, "runs", "main", says="not expected: main")
+
     def test_json_of_help_and_completion(self):
         self.assertEqual(self.json("help", "ls")["about"], "ls")
         self.assertEqual(self.json("help", "ls")["text"], self.varve("help", "ls").stdout)

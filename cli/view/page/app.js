@@ -3,7 +3,7 @@
 
 import { ask, giveUp, onWaiting, query, stillWaiting } from "./api.js";
 import { h, replace } from "./dom.js";
-import { printable } from "./format.js";
+import { printable, time } from "./format.js";
 import { showDiff } from "./diff.js";
 import { showHealth } from "./health.js";
 import { showRuns } from "./runs.js";
@@ -48,7 +48,15 @@ export function link(view, parameters = {}) {
 function change(parameters) {
   const now = wanted();
   const merged = Object.fromEntries(now.parameters);
+  const before = location.href;
   location.hash = link(now.view.name, { ...merged, ...parameters });
+  if (location.href === before) show();
+}
+
+// The keyboard goes on where it was: in the field that was used, or else at the start of the view.
+function focusAgain(main, field) {
+  const again = field && main.querySelector(`[name="${CSS.escape(field)}"]`);
+  (again || main).focus({ preventScroll: true });
 }
 
 function showNav(current) {
@@ -72,7 +80,8 @@ function showStatus(waiting) {
 }
 
 let round = 0;
-async function show() {
+let shownView = null;
+async function show(event) {
   giveUp();
   round += 1;
   const mine = round;
@@ -97,10 +106,14 @@ async function show() {
   if (store.path) byId("store").textContent = printable(store.path);
   // Every view is then of an old snapshot.
   const warning = store.warning && h("p", { class: "error", role: "alert" }, printable(store.warning));
+  const held = main.contains(document.activeElement) && document.activeElement;
   replace(main, h("h2", { class: "view-title" }, view.title), warning, content);
+  if (held || event?.type === "hashchange") focusAgain(main, held.name);
+  if (shownView !== view) scrollTo(0, 0);
+  shownView = view;
   main.removeAttribute("aria-busy");
   main.dataset.ready = String(round); // for whoever waits for the view
-  asked = `Asked at ${new Date().toLocaleTimeString()}.`;
+  asked = `Asked at ${time(new Date())}.`;
   showStatus(stillWaiting());
 }
 

@@ -2,11 +2,13 @@
 // Plots as SVG, so that each can be saved as it is seen.
 
 import { download, fileName, h, newId, s } from "./dom.js";
-import { bytes, number, printable, shortened } from "./format.js";
+import { bytes, count, integer, number, printable, shortened } from "./format.js";
 
 const WIDTH = 760;
-// About as wide as a letter of a label.
-const LETTER = 8;
+// The least room between two labels that stand side by side.
+const GAP = 8;
+const SMALL = 10.5; // the size of labels of the class "small"
+const FONT = 'system-ui, "DejaVu Sans", sans-serif'; // that of style.css
 // The width of a plot, if two plots stand side by side.
 const NARROW = 500;
 // The looks of lines differ in color, in dashes and in marks.
@@ -19,6 +21,7 @@ const PROPERTIES = [
   "text-anchor", "opacity", "fill-opacity",
 ];
 
+// A copy that looks the same without the page and its styles.
 function standalone(svg) {
   const copy = svg.cloneNode(true);
   const originals = [svg, ...svg.querySelectorAll("*")];
@@ -29,16 +32,41 @@ function standalone(svg) {
     copies[i].removeAttribute("class");
   });
   for (const link of copy.querySelectorAll("a")) link.replaceWith(...link.childNodes);
-  const box = svg.viewBox.baseVal;
-  const ground = s("rect", {
-    width: box.width,
-    height: box.height,
-    fill: getComputedStyle(document.body).backgroundColor,
-  });
-  copy.prepend(ground);
-  copy.setAttribute("width", box.width);
-  copy.setAttribute("height", box.height);
-  return new XMLSerializer().serializeToString(copy);
+  for (const hidden of copy.querySelectorAll("[visibility=hidden]")) hidden.remove();
+  return copy;
+}
+
+// The file of a plot: its title, its legend in rows, and the plot.
+function fileOf(title, svg, legend) {
+  const { width, height } = svg.viewBox.baseVal;
+  const style = getComputedStyle(document.body);
+  const letters = { "font-family": FONT, "font-size": 12, fill: style.color };
+  const edge = 10;
+  let [x, y] = [edge, 32];
+  const parts = [text(edge, 20, fitted(title, width - 2 * edge), { ...letters, "font-weight": 600 })];
+  for (const entry of legend?.children ?? []) {
+    const icon = standalone(entry.querySelector("svg"));
+    const begin = Number(icon.getAttribute("width")) + 6;
+    const name = fitted(entry.textContent.trim(), width - 2 * edge - begin);
+    const end = begin + widthOf(name);
+    if (x > edge && x + end > width - edge) [x, y] = [edge, y + 18];
+    icon.setAttribute("x", x);
+    icon.setAttribute("y", y);
+    parts.push(icon, text(x + begin, y + 10, name, letters));
+    x += end + 2 * GAP;
+  }
+  const top = y + (legend ? 22 : 0);
+  const plot = standalone(svg);
+  for (const [name, value] of Object.entries({ x: 0, y: top, width, height })) plot.setAttribute(name, value);
+  const size = { width, height: height + top };
+  const file = s(
+    "svg",
+    { ...size, viewBox: `0 0 ${size.width} ${size.height}` },
+    s("rect", { ...size, fill: style.backgroundColor }),
+    parts,
+    plot,
+  );
+  return new XMLSerializer().serializeToString(file);
 }
 
 /** A plot with its title, a line below it, and a button that saves it. */
@@ -59,7 +87,7 @@ export function figure(title, svg, { note, legend, readout } = {}) {
         "button",
         {
           type: "button",
-          onclick: () => download(fileName(title, "svg"), "image/svg+xml", standalone(svg)),
+          onclick: () => download(fileName(title, "svg"), "image/svg+xml", fileOf(title, svg, legend)),
         },
         "SVG",
       ),
@@ -78,6 +106,40 @@ function canvas(height, label, { interactive = false, width = WIDTH } = {}) {
 
 function text(x, y, content, attributes = {}) {
   return s("text", { x, y, ...attributes }, printable(content));
+}
+
+const measure = document.createElement("canvas").getContext("2d");
+
+/** How wide a label is. */
+function widthOf(content, size = 12) {
+  measure.font = `${size}px ${FONT}`;
+  return measure.measureText(printable(content)).width;
+}
+
+/** The start and the end of a label, if there is no room for all of it. */
+function fitted(content, width, size = 12) {
+  const whole = printable(content);
+  if (widthOf(whole, size) <= width) return whole;
+  let [least, most] = [1, whole.length];
+  while (least < most) {
+    const letters = Math.ceil((least + most) / 2);
+    if (widthOf(shortened(whole, letters), size) <= width) least = letters;
+    else most = letters - 1;
+  }
+  return shortened(whole, least);
+}
+
+/** Labels below an axis. One that would stand on another is left out, and none is cut off. */
+function axisLabels(svg, marks, px, y, shown) {
+  let free = 0;
+  for (const value of marks) {
+    const label = String(shown(value));
+    const width = widthOf(label);
+    const begin = Math.max(0, Math.min(px(value) - width / 2, WIDTH - 2 - width));
+    if (begin < free) continue;
+    free = begin + width + GAP;
+    svg.append(text(begin + width / 2, y, label, { "text-anchor": "middle" }));
+  }
 }
 
 /** About `wanted` round numbers from low to high. */
@@ -186,7 +248,7 @@ function legendOf(series) {
  * Lines. Each of `series` is {name, points: [{x, y, low, high, title}], best: {x, y, title}}. A band
  * lies between low and high.
  */
-export function lineChart(title, { series, xTitle, yTitle, log, isBytes, xText = number, note }) {
+export function lineChart(title, { series, xTitle, yTitle, log, isBytes, xText = integer, note }) {
   const [height, left, right, top, bottom] = [300, 78, 16, 14, 44];
   const all = series.flatMap((one) => one.points);
   const yText = isBytes ? bytes : number;
@@ -208,15 +270,7 @@ export function lineChart(title, { series, xTitle, yTitle, log, isBytes, xText =
       text(left - 8, py(value) + 4, yText(value), { "text-anchor": "end" }),
     );
   }
-  let free = 0; // from here on no label stands
-  for (const value of x.marks) {
-    const shown = String(xText(value));
-    const width = shown.length * LETTER;
-    const begin = Math.min(px(value) - width / 2, WIDTH - 2 - width); // it must not be cut off
-    if (begin < free) continue;
-    free = begin + width + LETTER;
-    svg.append(text(begin + width / 2, height - bottom + 18, shown, { "text-anchor": "middle" }));
-  }
+  axisLabels(svg, x.marks, px, height - bottom + 18, xText);
   svg.append(
     s("line", { x1: left, x2: WIDTH - right, y1: height - bottom, y2: height - bottom, class: "axis" }),
     s("line", { x1: left, x2: left, y1: top, y2: height - bottom, class: "axis" }),
@@ -293,7 +347,7 @@ export function barChart(title, { rows, wholeName, partName, note, href }) {
   rows.forEach((row, i) => {
     const y = 6 + i * line;
     const scale = (value) => (value / most) * (WIDTH - left - right);
-    const label = text(left - 8, y + 13, shortened(printable(row.name), 32), { "text-anchor": "end" });
+    const label = text(left - 8, y + 13, fitted(row.name, left - 10), { "text-anchor": "end" });
     svg.append(
       href ? s("a", { href: href(row), "aria-label": printable(row.name) }, label) : label,
       s("rect", { x: left, y, width: Math.max(scale(row.whole), 1), height: 17, class: "bar whole" },
@@ -323,7 +377,7 @@ export function histogram(title, { low, high, counts, note }) {
   for (const value of ticks(0, most, 4)) {
     svg.append(
       s("line", { x1: left, x2: NARROW - right, y1: py(value), y2: py(value), class: "grid" }),
-      text(left - 8, py(value) + 4, number(value), { "text-anchor": "end" }),
+      text(left - 8, py(value) + 4, count(value), { "text-anchor": "end" }),
     );
   }
   counts.forEach((value, i) => {
@@ -446,11 +500,11 @@ export function treemap(title, { boxes, note, legend }) {
     const box = shown[i];
     const rect = s("rect", { x: place.x + 1, y: place.y + 1, width: Math.max(place.width - 2, 0.5),
       height: Math.max(place.height - 2, 0.5), class: `box ${box.look}` }, s("title", {}, printable(box.title)));
-    const letters = Math.floor((place.width - 10) / 7);
+    const room = place.width - 10;
     const parts = [rect];
-    if (letters >= 3 && place.height > 18) {
-      parts.push(text(place.x + 6, place.y + 15, shortened(printable(box.name), letters), { class: "in-box" }));
-      if (place.height > 36 && box.detail && box.detail.length <= letters) {
+    if (room >= 21 && place.height > 18) {
+      parts.push(text(place.x + 6, place.y + 15, fitted(box.name, room), { class: "in-box" }));
+      if (place.height > 36 && box.detail && widthOf(box.detail, SMALL) <= room) {
         parts.push(text(place.x + 6, place.y + 31, box.detail, { class: "in-box small" }));
       }
     }
@@ -470,12 +524,11 @@ export function lineage(title, { runs, href, note }) {
   const px = (step) => left + (high === low ? 0.5 : (Number(step) - low) / (high - low)) * (WIDTH - left - right);
   const svg = canvas(height, title, { interactive: true });
   const laneOf = new Map(known.map((run, i) => [run.run, top + i * lane + 16]));
-  for (const value of ticks(low, high, 7).filter(Number.isInteger)) {
-    svg.append(
-      s("line", { x1: px(value), x2: px(value), y1: top - 8, y2: height - 26, class: "grid" }),
-      text(px(value), height - 10, number(value), { "text-anchor": "middle" }),
-    );
+  const marks = ticks(low, high, 7).filter(Number.isInteger);
+  for (const value of marks) {
+    svg.append(s("line", { x1: px(value), x2: px(value), y1: top - 8, y2: height - 26, class: "grid" }));
   }
+  axisLabels(svg, marks, px, height - 10, integer);
   known.forEach((run, i) => {
     const y = laneOf.get(run.run);
     const from = run.forked_from;
@@ -487,7 +540,7 @@ export function lineage(title, { runs, href, note }) {
     svg.append(
       s("line", { x1: px(run.first.step), x2: px(run.last.step), y1: y, y2: y, class: `lane look${i % NUM_LOOKS}` }),
       s("a", { href: href(run.run, run.last.step), "aria-label": printable(`${run.run}, ${run.steps} steps, the newest is ${run.last.step}`) },
-        text(left - 12, y + 4, shortened(printable(run.run), 20), { "text-anchor": "end" })),
+        text(left - 12, y + 4, fitted(run.run, left - 14), { "text-anchor": "end" })),
     );
     const ends = run.first.step === run.last.step ? [run.first] : [run.first, run.last];
     for (const end of ends) svg.append(mark(px(end.step), y, i, `${run.run}@${end.step}`));
@@ -503,8 +556,10 @@ function labels(svg, run, y, px) {
     const x = px(step);
     svg.append(s("line", { x1: x, x2: x, y1: y - 7, y2: y + 7, class: "tag" }, s("title", {}, printable(`${tag}: step ${step}`))));
     const short = shortened(printable(tag), 14);
-    if (x < free) continue;
-    svg.append(text(x + 3, y - 8, short, { class: "small" }));
-    free = x + 8 + short.length * 6.5;
+    const width = widthOf(short, SMALL);
+    const begin = Math.min(x + 3, WIDTH - 2 - width); // it must not be cut off
+    if (begin < free) continue;
+    svg.append(text(begin, y - 8, short, { class: "small" }));
+    free = begin + width + 5;
   }
 }

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers and times for people, as the command prints them.
 
+// printf rounds the middle between two numbers to the even one, and toFixed and toExponential do not.
+const isMiddle = (rest) => /^50*$/.test(rest);
+const isEven = (digits) => /[02468]$/.test(digits);
+const EXACT = 40; // more digits than such a middle has
+
+/** As "%.1f", or with another number of decimals. */
+function fixed(value, decimals = 1) {
+  const exact = value.toFixed(decimals + EXACT);
+  const cut = exact.slice(0, -EXACT).replace(/\.$/, "");
+  return isMiddle(exact.slice(-EXACT)) && isEven(cut) ? cut : value.toFixed(decimals);
+}
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /** "1023 B", "1.0 KiB", "1.2 GiB", "340 MiB". */
@@ -14,7 +26,7 @@ export function bytes(count) {
     value /= 1024;
     unit += 1;
   }
-  return `${value < 99.95 ? value.toFixed(1) : Math.round(value)} ${UNITS[unit]}`;
+  return `${fixed(value, value < 99.95 ? 1 : 0)} ${UNITS[unit]}`;
 }
 
 /** Whole numbers with a separator that no language reads as a decimal point. */
@@ -22,13 +34,42 @@ export function count(value) {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 }
 
-/** Six significant digits. */
+// The six digits of a finite number that is not 0, and their power of ten.
+function sixDigits(value) {
+  const [exact, exactPower] = value.toExponential(5 + EXACT).split("e");
+  const cut = exact.slice(0, -EXACT);
+  const [rounded, power] = isMiddle(exact.slice(-EXACT)) && isEven(cut) ? [cut, exactPower] : value.toExponential(5).split("e");
+  return [rounded.replace(".", ""), Number(power)];
+}
+
+const withoutZeros = (text) => text.replace(/\.?0+$/, "");
+const NOT_FINITE = { NaN: "nan", Infinity: "inf", "-Infinity": "-inf" };
+
+/** As "%g": six significant digits. A text is an integer of many digits, or not finite. */
 export function number(value) {
   if (value === null || value === undefined) return "";
-  if (typeof value === "string") return value; // NaN, Infinity, or an integer of many digits
-  if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
-  const rounded = Number(value.toPrecision(6));
-  return Math.abs(rounded) < 1e-4 && rounded !== 0 ? rounded.toExponential() : String(rounded);
+  if (typeof value === "string") return NOT_FINITE[value] ?? value;
+  if (!Number.isFinite(value)) return NOT_FINITE[value];
+  if (value < 0 || Object.is(value, -0)) return `-${number(-value)}`;
+  if (value === 0) return "0";
+  const [digits, power] = sixDigits(value);
+  if (power < -4 || power >= 6) {
+    const shown = withoutZeros(`${digits[0]}.${digits.slice(1)}`);
+    return `${shown}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+  }
+  if (power < 0) return withoutZeros(`0.${"0".repeat(-power - 1)}${digits}`);
+  const whole = digits.slice(0, power + 1);
+  return power === 5 ? whole : withoutZeros(`${whole}.${digits.slice(power + 1)}`);
+}
+
+/** A number of which no digit may be missing, such as a step. */
+export function integer(value) {
+  return value === null || value === undefined ? "" : String(value);
+}
+
+/** How elements of a type are shown. */
+export function elementText(dtype) {
+  return /^[IU]\d|^BOOL/.test(dtype) ? integer : number;
 }
 
 /** "1 step", "2 steps". */
@@ -37,7 +78,7 @@ export function countOf(value, what) {
 }
 
 export function share(part, whole) {
-  return Number(whole) > 0 ? `${((100 * Number(part)) / Number(whole)).toFixed(1)} %` : "-";
+  return Number(whole) > 0 ? `${fixed((100 * Number(part)) / Number(whole))} %` : "-";
 }
 
 /** Local time with its zone. */

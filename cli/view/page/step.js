@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { link } from "./app.js";
 import { barChart, figure, treemap } from "./charts.js";
 import { h, s } from "./dom.js";
-import { bytes, count, countOf, metrics, number, printable, shape, share, stepName, time } from "./format.js";
+import { bytes, count, countOf, integer, metrics, number, printable, shape, share, stepName, time } from "./format.js";
 import { empty, field, form, later, newestStep, section, stepLink, tensorLink } from "./parts.js";
 import { facts, pagedTable, table } from "./table.js";
 
@@ -207,7 +207,7 @@ function topologyDrawing(step, topology, held) {
 function state(shown) {
   if (!shown.trainer_state) return null;
   const { extra, rng, lr_scheduler: schedule, loss_scaler: scaler, ...rest } = shown.trainer_state;
-  const text = (value) => (Array.isArray(value) ? value.join(", ") : number(value));
+  const text = (value) => (Array.isArray(value) ? value.join(", ") : (Number.isInteger(value) ? integer(value) : number(value)));
   const part = (title, values) =>
     Object.keys(values).length > 0 && [h("h4", {}, title), facts(Object.entries(values).map(([name, value]) => [printable(name), text(value)]))];
   return section(

@@ -32,7 +32,7 @@ function headCell(column, options) {
     attributes,
     h(
       "button",
-      { type: "button", class: "sort", onclick: () => options.onSort(column.sort, next) },
+      { type: "button", class: "sort", "data-key": column.sort, onclick: () => options.onSort(column.sort, next) },
       column.title,
       h("span", { "aria-hidden": "true" }, isSorted ? (down ? " \u25be" : " \u25b4") : ""),
     ),
@@ -98,7 +98,7 @@ function pager(options) {
   const text = h("span", {}, `${count(offset + 1)} to ${count(last)} of ${count(total)}`);
   if (!onPage || total <= options.rows.length) return text;
   const go = (title, to, enabled) =>
-    h("button", { type: "button", disabled: !enabled, onclick: () => onPage(to) }, title);
+    h("button", { type: "button", "data-key": title, disabled: !enabled, onclick: () => onPage(to) }, title);
   const end = Math.floor((total - 1) / limit) * limit;
   return [
     go("First", 0, offset > 0),
@@ -141,6 +141,12 @@ export function table(options) {
   );
 }
 
+// The keyboard goes on where it was. At the first and the last page it goes on at the table.
+function focusOn(place, key) {
+  const again = place.querySelector(`[data-key="${CSS.escape(key)}"]:not(:disabled)`);
+  (again ?? place.querySelector(".scroll")).focus();
+}
+
 /** A table of which one page after the other is asked for. */
 export async function pagedTable(options) {
   const place = h("div", {});
@@ -152,8 +158,10 @@ export async function pagedTable(options) {
     const answer = await load(state.offset, state.limit);
     const go = async (change) => {
       Object.assign(state, change);
+      const pressed = place.contains(document.activeElement) && document.activeElement.dataset.key;
       try {
         await show();
+        if (pressed) focusOn(place, pressed);
       } catch (error) {
         if (error.name !== "AbortError") replace(place, h("p", { class: "error" }, error.message));
       }

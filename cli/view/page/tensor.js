@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { link } from "./app.js";
 import { heatMap, histogram, lineChart } from "./charts.js";
 import { h } from "./dom.js";
-import { bytes, count, countOf, number, printable, shape, share, stepName } from "./format.js";
+import { bytes, count, countOf, elementText, number, printable, shape, share, stepName } from "./format.js";
 import { field, form, later, newestStep, section, stepLink, tensorLink } from "./parts.js";
 import { neighbours } from "./step.js";
 import { facts, pagedTable, table } from "./table.js";
@@ -75,8 +75,8 @@ function about(found, name, id) {
       ["derived from", tensor.derived_from && tensorLink(id, tensor.derived_from)],
       ["alias of", tensor.alias_of && tensorLink(id, tensor.alias_of)],
       ["digest", tensor.digest && h("code", {}, tensor.digest)],
-      ["smallest", number(get.min)],
-      ["largest", number(get.max)],
+      ["smallest", elementText(get.dtype)(get.min)],
+      ["largest", elementText(get.dtype)(get.max)],
       ["mean", number(get.mean)],
       ["norm", seen && number(seen.norm)],
       ["NaN", count(get.nan)],
@@ -103,10 +103,11 @@ function pictures(found, name, id) {
 }
 
 async function values(found, asked, name, id, beside) {
+  const shown = elementText(found.get.dtype);
   const rows = found.get.values.map((value, i) => ({ i, value }));
   const columns = [
     { title: "element", value: (row) => row.i, right: true },
-    { title: id, value: (row) => row.value, show: (row) => number(row.value), right: true },
+    { title: id, value: (row) => row.value, show: (row) => shown(row.value), right: true },
   ];
   if (!beside) return section("First values", table({ caption: `First values of ${name}`, rows, columns }));
   const slice = found.cut_to ?? asked.slice;
@@ -119,8 +120,8 @@ async function values(found, asked, name, id, beside) {
     row.other = other.get?.values[i] ?? "";
   });
   columns.push(
-    { title: otherId, value: (row) => row.other, show: (row) => number(row.other), right: true },
-    { title: "difference", right: true, value: (row) => difference(row), show: (row) => number(difference(row)) },
+    { title: otherId, value: (row) => row.other, show: (row) => shown(row.other), right: true },
+    { title: "difference", right: true, value: (row) => difference(row), show: (row) => shown(difference(row)) },
   );
   return section(
     `Beside ${otherId}`,

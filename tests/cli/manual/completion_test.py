@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion: bash fills in what it should. zsh and fish, where installed, accept the script."""
+"""Completion: bash, zsh and fish fill in what they should, where they are installed."""
 
 import os
 import pathlib
@@ -10,6 +10,8 @@ import unittest
 
 import harness
 import safetensors_bytes as files
+
+PATIENCE = 100  # seconds, only so that a test ends
 
 # Asks the completion function as bash would: the words of the line, the last of them unfinished.
 ASK = """
@@ -151,39 +153,90 @@ class OtherShellsTest(unittest.TestCase):
         )
         self.assertEqual([line.split()[0] for line in done.stdout.splitlines()], ["stats", "steps"])
 
-    def test_fish_completes_words_that_the_store_knows(self):
-        if not shutil.which("fish"):
-            self.skipTest("fish is not installed")
-        with harness.clean_folder() as folder:
-            for step, run in ((1, "main"), (2, "main"), (7, "exp")):
-                tensors = {f"w{step}": files.random_tensor(random.Random(1), "F32", [10])}
-                source = files.write(folder / "in", tensors)
-                save = ("--step", step, "--run", run, "--tag", f"t{step}")
-                harness.varve(folder / "store", "import", source, "--init", *save)
 
-            def complete(line):
-                done = subprocess.run(
-                    ["fish", "--no-config", "-c", f"source; complete -C 'varve -s store {line}'"],
-                    input=script("fish"),
-                    capture_output=True,
-                    text=True,
-                    cwd=folder,
-                    env=os.environ
-                    | {
-                        "PATH": os.path.dirname(harness.program("varve")) + ":" + os.environ["PATH"]
-                    },
-                )
-                self.assertEqual((done.returncode, done.stderr), (0, ""))
-                return sorted(text.split("\t")[0] for text in done.stdout.splitlines())
+# What zsh, on a terminal of its own, would offer for the line: a word a line in the file "offered".
+ASK_ZSH = """
+zmodload zsh/zpty
+zpty z zsh -f -i
+start() {
+  PROMPT= fpath=($PWD $fpath)
+  autoload -Uz compinit && compinit -D -u
+  bindkey '^I' complete-word
+  offer() {
+    local -a offered
+    [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\\ * ]] && { builtin compadd "$@"; return }
+    builtin compadd -A offered "$@"
+    (($#offered)) && print -rl -- $offered >>offered
+    builtin compadd "$@"
+  }
+  functions[compadd]=$functions[offer]
+  finish() { print >done; exit }
+  comppostfuncs=(finish)
+}
+zpty -w z "$(functions start); start"
+zpty -n -w z "$1"$'\t'
+while [[ ! -e done ]] && zpty -t z; do zpty -r z >>seen; done
+"""
 
-            self.assertEqual(complete("show "), ["1", "2", "exp@latest", "latest", "t1", "t2"])
-            self.assertEqual(complete("show exp@"), ["exp@7", "exp@latest", "exp@t7"])
-            self.assertEqual(complete("steps --run "), ["exp", "main"])
-            self.assertEqual(complete("get 1 w"), ["w1"])
-            self.assertEqual(complete("-q get exp@7 w"), ["w7"])
-            self.assertEqual(complete("log w"), ["w2"])
-            self.assertEqual(complete("log --run exp w"), ["w7"])
-            self.assertEqual(complete("untag "), ["t1", "t2"])
+
+class OtherShellsStoreTest(unittest.TestCase):
+    """Words that the store knows, on a line as the user types it."""
+
+    def setUp(self):
+        self.folder = self.enterContext(harness.clean_folder())
+        for step, run in ((1, "main"), (2, "main"), (7, "exp")):
+            tensors = {f"w{step}": files.random_tensor(random.Random(1), "F32", [10])}
+            source = files.write(self.folder / "in", tensors)
+            save = ("--step", step, "--run", run, "--tag", f"t{step}")
+            harness.varve(self.folder / "store", "import", source, "--init", *save)
+        path = os.path.dirname(harness.program("varve")) + ":" + os.environ["PATH"]
+        self.environment = os.environ | {"PATH": path, "TERM": "dumb"}
+
+    def run_shell(self, *words, **options):
+        if not shutil.which(words[0]):
+            self.skipTest(f"{words[0]} is not installed")
+        done = subprocess.run(
+            words, capture_output=True, text=True, cwd=self.folder, env=self.environment, **options
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def fish(self, line):
+        ask = f"source; complete -C 'varve {line}'"
+        shown = self.run_shell("fish", "--no-config", "-c", ask, input=script("fish"))
+        return sorted(text.split("\t")[0] for text in shown.splitlines())
+
+    def zsh(self, line):
+        for name in ("offered", "done"):
+            (self.folder / name).unlink(missing_ok=True)
+        (self.folder / "_varve").write_text(script("zsh"))
+        self.run_shell("zsh", "-f", "-c", ASK_ZSH, "zsh", f"varve {line}", timeout=PATIENCE)
+        offered = self.folder / "offered"
+        return sorted(offered.read_text().split()) if offered.exists() else []
+
+    def check(self, complete):
+        for line, words in {
+            "-s store show ": ["1", "2", "exp@latest", "latest", "t1", "t2"],
+            "-s store show exp@": ["exp@7", "exp@latest", "exp@t7"],
+            "-s store steps --run ": ["exp", "main"],
+            "-s store get 1 w": ["w1"],
+            "-q -s store get exp@7 w": ["w7"],
+            "-s store log w": ["w2"],
+            "-s store log --run exp w": ["w7"],
+            "-s store untag ": ["t1", "t2"],
+            "-s gone show ": [],
+            "show -s store t": ["t1", "t2"],
+            "import --on-existing r": ["replace"],
+            "-s store drop --dry-r": ["--dry-run"],
+        }.items():
+            with self.subTest(line=line):
+                self.assertEqual(complete(line), words)
+
+    def test_fish(self):
+        self.check(self.fish)
+
+    def test_zsh(self):
+        self.check(self.zsh)
 
 
 if __name__ == "__main__":

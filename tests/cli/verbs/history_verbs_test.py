@@ -105,10 +105,11 @@ class DiffAndLogTest(verb_case.VerbCase):
         )
         self.assertRegex(
             self.varve("diff", 1, 2, "v", "--values").stdout,
-            r"\n~ +v +1 of 1 +12 B +1 of 3 +0\.5 +0\.166667\n",
+            r"\n~ +v +1 of 1 +12 B +1 of 3 +0\.5 +0\.166667 +0\n",
         )
         self.assertRegex(
-            self.varve("diff", 2, 3, "v", "--values").stdout, r"\n! +v .* - +- +-\n.*another shape"
+            self.varve("diff", 2, 3, "v", "--values").stdout,
+            r"\n! +v .* - +- +- +-\n.*another shape",
         )
         self.assertEqual(
             self.varve("diff", 1, 1).stdout,

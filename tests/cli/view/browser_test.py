@@ -6,10 +6,16 @@ Needs Debian's chromium and chromium-driver, and the packages of tests/support/b
 """
 
 import contextlib
+import csv
+import math
+import os
 import pathlib
+import random
+import re
 import struct
 import sys
 import unittest
+from unittest import mock
 from xml.etree import ElementTree
 
 import harness
@@ -28,6 +34,11 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
+A4 = (b"595", b"841")  # in points
+ON_PAPER, SAVED_FILES, TEXTS_OF_SVG = (
+    pathlib.Path(__file__).with_name(name).read_text("utf-8")
+    for name in ("on_paper.js", "saved_files.js", "texts_of_svg.js")
+)
 AXE = pathlib.Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")
 
 
@@ -139,6 +150,61 @@ class BrowserTest(unittest.TestCase):
         text = self.open(link("diff", before="main@30", after="main@40"))
         self.assertIn("2 of 5 layers are frozen", text)
 
+    def cells(self, caption):
+        """The texts of a table's cells, row by row."""
+        return self.browser.execute_script(
+            "const isIt = (table) => table.caption.textContent === arguments[0];"
+            "const { rows } = [...document.querySelectorAll('table')].find(isIt).tBodies[0];"
+            "return [...rows].map((row) => [...row.cells].map((cell) => cell.textContent));",
+            caption,
+        )
+
+    def test_numbers_read_as_the_command_prints_them(self):
+        """Every rounding is that of the command: sizes, shares, metrics and values; times have its zone."""
+        store = self.folder / "numbers"
+        rng = random.Random(3)
+        sizes = [1, 1023, 1024, 1280, 1331, 1792, 100 << 10, 102912, 103936, 104858, (1 << 20) - 52]
+        tensors = {f"t{size}": ("U8", [size], rng.randbytes(size)) for size in sizes}
+        values = [0.0, -0.0, 1e-5, -1e-9, 1 / 3, 0.1, 1e-4, 0.00012345675, 100000.5, 100001.5]
+        values += [999999.5, 1e6, 1234565, 123456789, 1e15, 1e20, 5e-324, 1.5e308, -12.5]
+        values += [math.inf, -math.inf, math.nan, *(rng.gauss(0, 10) ** 9 for _ in range(20))]
+        metrics = [f"--metric=m{i:02}={value!r}" for i, value in enumerate(values)]
+        tensors["doubles"] = ("F64", [len(values)], struct.pack(f"<{len(values)}d", *values))
+        tensors["integers"] = ("I32", [4], struct.pack("<4i", 1234567, -(2**31), 2**31 - 1, 0))
+        path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+        with mock.patch.dict(os.environ, TZ="NPT-5:45"):
+            harness.varve(store, "import", path, "--init", "--step", 3_000_000, *metrics)
+            steps = harness.varve(store, "steps").stdout
+        self.browser.execute_cdp_cmd(
+            "Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kathmandu"}
+        )
+        with view_case.View(store) as view:
+            self.views[store] = view
+            self.open("runs", store)
+            (row,) = self.cells("Steps of all runs")
+            _, created, _, logical, new, stored, shown, _, _ = row
+            self.assertRegex(
+                steps, rf"{re.escape(logical)} +{re.escape(new)} +{re.escape(stored)} "
+            )
+            self.assertIn(f"{created} ", steps)
+            self.assertIn(" " + shown + "\n", steps)
+            self.open(link("step", step="latest"), store)
+            told = harness.varve(store, "-q", "ls", "latest", "--stored").stdout.splitlines()[1:]
+            told = {line.split()[0]: re.split(" {2,}", line) for line in told}
+            rows = self.cells("Tensors of main@3000000")
+            self.assertEqual(len(rows), len(told))
+            for name, dtype, shape, _, shards, size, encoded, _, _, _ in rows:
+                self.assertEqual([name, dtype, shape, shards, size, encoded], told[name])
+            for name in ("doubles", "integers"):
+                text = self.open(link("tensor", step="latest", name=name), store)
+                told = harness.varve(store, "get", "latest", name, "-n", 16).stdout
+                shown = [row[1] for row in self.cells(f"First values of {name}")]
+                self.assertEqual(shown, told.split("values\n")[1].split()[:16])
+                for title, word in (("smallest", "min"), ("largest", "max"), ("mean", "mean")):
+                    (number,) = re.findall(rf"^{word} +(.*)$", told, re.MULTILINE)
+                    self.assertIn(f"{title}\n{number}\n", text)
+        self.browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+
     def test_each_shard_says_how_it_changed(self):
         """group_saver changes the tensor that lies in two shards, and the page tells of both."""
         text = self.open(link("tensor", step="main@2", name="columns", beside="main@1"), self.group)
@@ -209,6 +275,40 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(self.faults_of_axe(), [])
         self.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
 
+    def focused(self):
+        return self.browser.switch_to.active_element
+
+    def test_the_keyboard_goes_on_where_it_was(self):
+        """After a form, a page of a table, a column's order, and in a view that a link has opened."""
+        self.open("runs")
+        field = self.browser.find_element(By.NAME, "sort")
+        field.send_keys("loss" + Keys.ENTER)
+        self.wait("location.hash.includes('sort=loss')", "the form was not sent")
+        self.wait_until_shown()
+        self.assertEqual(self.focused().get_attribute("name"), "sort")
+        many = self.folder / "many"
+        tensors = {f"t{i:03}": view_case.floats([i]) for i in range(120)}
+        path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+        harness.varve(many, "import", path, "--init", "--step", 1)
+        with view_case.View(many) as view:
+            self.views[many] = view
+            self.open(link("step", step="1"), many)
+            for rows, stays in (("51 to 100", "Next"), ("101 to 120", "")):
+                self.browser.find_element(By.CSS_SELECTOR, "[data-key=Next]").send_keys(Keys.ENTER)
+                self.wait(f"document.body.innerText.includes('{rows} of 120')", rows)
+                self.assertEqual(self.focused().get_attribute("data-key") or "", stays)
+            self.assertEqual(self.focused().get_attribute("role"), "region")
+            self.browser.find_element(By.CSS_SELECTOR, "[data-key=bytes]").send_keys(Keys.ENTER)
+            self.wait("document.querySelector('[aria-sort=descending]')", "the order")
+            self.wait_until_shown()
+            self.assertEqual(self.focused().get_attribute("data-key"), "bytes")
+            tensor = self.browser.find_element(By.LINK_TEXT, "t000")
+            self.assertGreater(self.browser.execute_script("return scrollY"), 0)
+            tensor.send_keys(Keys.ENTER)
+            self.wait("document.querySelector('h2').textContent === 'Tensor'", "the tensor")
+            self.assertEqual(self.focused().get_attribute("id"), "main")
+            self.assertEqual(self.browser.execute_script("return scrollY"), 0)
+
     def test_the_theme_is_kept(self):
         self.color_scheme("light")
         self.open("health")
@@ -222,6 +322,47 @@ class BrowserTest(unittest.TestCase):
         self.browser.find_element(By.ID, "theme").click()
         self.assertEqual(self.browser.execute_script(f"return {ground}"), light)
         self.browser.execute_script("localStorage.clear()")
+        self.color_scheme("")
+
+    def print_on_paper(self, fragment, store, name, theme):
+        """Keeps the view as PDF, and looks at it as it lies on the paper."""
+        self.open(fragment, store)
+        self.browser.execute_script(f"document.documentElement.dataset.theme = '{theme}'")
+        printed = self.chromium.keep_print(self.pictures / f"{name}_print.pdf")
+        self.assertEqual(set(re.findall(rb"/MediaBox \[0 0 (\d+)[.\d]* (\d+)", printed)), {A4})
+        with self.chromium.on_paper() as width:
+            seen = self.browser.execute_script(ON_PAPER, width)
+            title = self.browser.find_element(By.ID, "store").text
+        for fault in ("cut", "hidden", "crowded", "controls"):
+            self.assertEqual(seen[fault], [], fault)
+        self.assertEqual(title, str(store))
+        return tuple(seen["look"])
+
+    def test_every_view_prints_on_paper(self):
+        """In black on white whatever the screen shows, without controls, and no table is cut off."""
+        wide = self.folder / "wide"
+        view_case.wide_store(self.folder, wide)
+        step, name = f"main@{view_case.WIDE_STEP}", view_case.WIDE_NAMES[0]
+        with view_case.View(wide) as view:
+            self.views[wide] = view
+            views = [(key, text, self.store) for key, text in self.views_of_the_store().items()]
+            views += [
+                ("group_step", link("step", step="main@2"), self.group),
+                ("group_tensor", link("tensor", step="main@2", name="columns"), self.group),
+                ("wide_runs", "runs", wide),
+                ("wide_step", link("step", step=step), wide),
+                ("wide_tensor", link("tensor", step=step, name=name, beside="main@1"), wide),
+                ("wide_diff", link("diff", before="main@1", after=step), wide),
+            ]
+            looks = set()
+            for scheme, theme in (("light", ""), ("dark", ""), ("light", "dark")):
+                self.color_scheme(scheme)
+                for key, fragment, store in views if theme else views[:1]:
+                    with self.subTest(view=key, scheme=scheme, theme=theme):
+                        look = self.print_on_paper(fragment, store, key, theme)
+                        looks.add(look)
+            self.assertEqual(len(looks), 1, looks)
+            self.assertEqual(looks.pop()[0], "rgb(255, 255, 255)")
         self.color_scheme("")
 
     def test_plots_and_tables_are_saved(self):
@@ -249,6 +390,47 @@ class BrowserTest(unittest.TestCase):
         rects = root.findall(".//{http://www.w3.org/2000/svg}rect")
         self.assertGreater(len(rects), 3)
         self.assertTrue(all(rect.get("fill") for rect in rects))
+
+    def saved_files(self):
+        """Presses every button that saves a file, and returns what each would have saved."""
+        return self.browser.execute_async_script(SAVED_FILES)
+
+    def check_svg(self, text, title, legend):
+        """The file shows all without the page: it names its lines, and no text is cut off."""
+        path = self.folder / "plot.svg"
+        path.write_text(text, encoding="utf-8")
+        self.browser.get(path.as_uri())
+        texts, outside = self.browser.execute_script(TEXTS_OF_SVG)
+        if legend:
+            self.keep_picture("saved_plot")
+        self.assertEqual(outside, [])
+        self.assertEqual(texts[: 1 + len(legend)], [title, *legend])
+
+    def test_every_plot_and_every_table_is_saved(self):
+        views = [(fragment, self.store) for fragment in self.views_of_the_store().values()]
+        views.append((link("step", step="main@2"), self.group))
+        for fragment, store in views:
+            with self.subTest(view=fragment):
+                self.open(fragment, store)
+                plots = self.browser.execute_script(
+                    "return [...document.querySelectorAll('figure')].map((plot) =>"
+                    "[plot.querySelector('figcaption').textContent,"
+                    "[...plot.querySelectorAll('.legend li')].map((entry) => entry.textContent.trim())])"
+                )
+                tables = self.browser.execute_script(
+                    "return [...document.querySelectorAll('table')].map((table) =>"
+                    "[table.tHead.rows[0].cells.length, table.tBodies[0].rows.length])"
+                )
+                saved = self.saved_files()
+                svgs = [text for text in saved if text.startswith("<svg")]
+                rows = [list(csv.reader(text.splitlines())) for text in saved if text not in svgs]
+                self.assertEqual(
+                    [(len(table[0]), len(table) - 1) for table in rows],
+                    [tuple(table) for table in tables],
+                )
+                self.assertEqual(len(svgs), len(plots))
+                for text, (title, legend) in zip(svgs, plots, strict=True):
+                    self.check_svg(text, title, legend)
 
     def test_a_formula_does_not_reach_a_spreadsheet(self):
         downloads = self.folder / "downloads"

@@ -2,6 +2,7 @@
 """Debian's Chromium, without a window and without a network, that looks at `varve view`."""
 
 import base64
+import contextlib
 import os
 import shutil
 import urllib.parse
@@ -10,6 +11,8 @@ import harness
 
 PATIENCE = 120  # seconds, only so that a test ends
 WIDTH, MAX_HEIGHT = 1280, 6000  # of a picture
+PAPER = (210, 297)  # A4, in mm
+PAPER_MARGIN = 12  # that of style.css, in mm
 
 
 def why_not():
@@ -103,3 +106,24 @@ class Browser:
         )
         path.write_bytes(base64.b64decode(picture["data"]))
         return width
+
+    def keep_print(self, path):
+        """Prints the view on A4, as the browser's dialog does, and keeps it as PDF. Returns its bytes."""
+        paper = dict(zip(("paperWidth", "paperHeight"), (mm / 25.4 for mm in PAPER), strict=True))
+        options = {"preferCSSPageSize": True, **paper}
+        printed = self.driver.execute_cdp_cmd("Page.printToPDF", options)
+        path.write_bytes(base64.b64decode(printed["data"]))
+        return path.read_bytes()
+
+    @contextlib.contextmanager
+    def on_paper(self):
+        """Lays the view out as for A4, where scripts can look at it."""
+        width = int((PAPER[0] - 2 * PAPER_MARGIN) / 25.4 * 96)
+        screen = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        try:
+            yield width
+        finally:
+            self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+            self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

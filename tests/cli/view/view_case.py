@@ -151,6 +151,27 @@ def hostile_store(folder, store):
     harness.varve(store, "import", path, *arguments)
 
 
+# Names and numbers that take much room.
+WIDE_STEP = 2**63
+WIDE_NAMES = ["model." + "transformer_block_" * 8 + end for end in ("weight", "bias")] + ["w" * 200]
+
+
+def wide_store(folder, store):
+    rng = random.Random(9)
+    for step in (1, WIDE_STEP):
+        tensors = {name: matrix(rng, 16, 16) for name in WIDE_NAMES}
+        tensors["axes"] = ("F32", [1, 2, 1, 2, 1, 2, 1, 2], floats([1.25] * 16)[2])
+        path = files.write(folder / "in.safetensors", tensors)
+        words = [
+            word
+            for i in range(6)
+            for word in ("--metric", f"validation_loss_of_set_{i}={1 / (i + 3)}")
+        ]
+        words += [word for i in range(6) for word in ("--tag", f"{step}-before-the-long-run-{i}")]
+        harness.varve(store, "import", path, "--init", "--step", step, *words)
+    harness.varve(store, "fork", "main", "a-run-with-a-name-" + "that-is-long-" * 6, "--at", 1)
+
+
 class ViewCase(VerbCase):
     def setUp(self):
         super().setUp()
