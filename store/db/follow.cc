@@ -362,4 +362,29 @@ Status Database::FollowInPlace(const std::string& stamp) const {
   return Status::Ok();
 }
 
+// An answer from a family that cannot follow the writer would be out of date.
+Status Database::CheckNotStale(Family family, const std::string& what) const {
+  if (!stale_) return Status::Ok();
+  if (despite_lost_) {
+    const std::lock_guard lock(lost_mutex_);
+    return Status::Corruption(what + ": " + lost_.front().what +
+                              ", and the store has changed since it was opened; open it again");
+  }
+  {
+    const std::lock_guard lock(lost_mutex_);
+    if (!behind_.ok()) return behind_.WithContext(what);
+  }
+  if (const std::string lost = LostOf(family); !lost.empty()) {
+    return Status::Corruption(what + ": " + lost);
+  }
+  const std::lock_guard lock(lost_mutex_);
+  const auto held = held_.find(std::string(kFamilyNames[static_cast<int>(family)]));
+  return held == held_.end() ? Status::Ok() : Status::IOError(what + ": " + held->second);
+}
+
+Status Database::CheckFilesOf(Family family) const {
+  const std::string name(kFamilyNames[static_cast<int>(family)]);
+  return CheckNotStale(family, "listing the files of family " + name);
+}
+
 }  // namespace varve::internal

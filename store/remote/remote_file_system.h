@@ -43,7 +43,7 @@ class BlobReader {
   const std::unique_ptr<BlockCache> cache_;
   mutable BufferPool buffers_;
   mutable std::mutex mutex_;
-  mutable Status failure_;  // by mutex_
+  mutable Status failure_;  // guarded by mutex_
 };
 
 class RemoteFileSystem : public rocksdb::FileSystemWrapper {
