@@ -3,10 +3,10 @@
 
     scripts/bench --peers
 
-It trains two models, unless their states are kept from the last time, and measures in rounds. Each round runs every
-subject once, and another one is the first in each round. Everything that is loaded is compared bit for bit with what
-was saved. All samples go to one JSON file, from which bench/comparison_page.py makes the tables and plots.
-bench/README.md defines each row.
+It trains two models, unless their states are kept from the last time, and measures in rounds. Each round
+runs every subject once, and another one is the first in each round. Everything that is loaded is compared
+bit for bit with what was saved. All samples go to one JSON file, from which bench/comparison_page.py makes
+the tables and plots. bench/README.md defines each row.
 """
 
 import argparse

@@ -7,7 +7,7 @@ import time
 
 
 def settle():
-    """Threads of torch's OpenMP wait busily for a while after an operation, which is the work of no subject."""
+    """Threads of torch's OpenMP wait busily for a while after an operation: the work of no subject."""
     os.sync()
     gc.collect()
     time.sleep(0.05)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a training waits for a save that goes on in the background, and how much its next step is slower."""
+"""How long a training waits for a save in the background, and how much slower its next step is."""
 
 import shutil
 

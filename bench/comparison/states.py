@@ -74,7 +74,7 @@ def file_of(size, distance, folder):
 
 
 def make(size, folder):
-    """Trains, unless the files of the states are in `folder` already. Each file gets its name when it is whole."""
+    """Trains, unless `folder` has the files of the states. Each file gets its name when it is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     if all(file_of(size, distance, folder).exists() for distance in DISTANCES):
         return
@@ -94,9 +94,7 @@ def load(size, distance, folder):
 
 
 def describe(size, state):
-    parameters = sum(
-        tensor.numel() for name, tensor in state.items() if name.startswith("model.")
-    )
+    parameters = sum(tensor.numel() for name, tensor in state.items() if name.startswith("model."))
     return {
         "parameters": parameters,
         "tensors": len(state),

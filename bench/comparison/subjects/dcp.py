@@ -8,7 +8,7 @@ class Dcp(FilePerStep):
     name = "DCP"
     distributions = ("torch",)
     how = (
-        "`dcp.save` and `dcp.load` of `torch.distributed.checkpoint`, one process, files synced as by default. "
+        "`dcp.save` and `dcp.load` of `torch.distributed.checkpoint`, one process. "
         "Stall: `dcp.async_save` with its own stager, in a thread"
     )
     syncs = True
