@@ -20,6 +20,7 @@ import time
 import warnings
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("ICECHUNK_LOG", "error")  # it warns of each repository in a folder
 
 import torch.distributed as dist  # noqa: E402
 from comparison import clock, machine, memory, rounds, stalls, states, subjects  # noqa: E402

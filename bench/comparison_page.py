@@ -15,7 +15,8 @@ import re
 import sys
 
 from comparison import bars
-from comparison.metrics import GROUPS, TITLES, reason, text, with_spread
+from comparison.metrics import GROUPS, TITLES, text, with_spread
+from comparison.reasons import reason
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OWN = "varve"
@@ -69,17 +70,24 @@ def subjects_table(document):
     return table(["", "versions", "how", "synced", "what it cannot"], rows)
 
 
+def measured(group, results):
+    """The metrics of a group that some subject has."""
+    return [
+        metric for metric in GROUPS[group] if any(metric.key in each for each in results.values())
+    ]
+
+
 def best(metric, results):
     found = [each[metric.key]["median"] for each in results.values() if metric.key in each]
     return min(found)
 
 
 def cell(metric, subject, results, document):
-    measured = results[subject].get(metric.key)
-    if measured is None:
+    found = results[subject].get(metric.key)
+    if found is None:
         return "the whole save" if metric.key == "stall" else "–"
-    shown = with_spread(measured, metric.unit)
-    if measured["median"] == best(metric, results):
+    shown = with_spread(found, metric.unit)
+    if found["median"] == best(metric, results):
         shown = f"**{shown}**"
     is_marked = metric.key in document["subjects"][subject]["cannot"]
     return shown + (" \\*" if is_marked else "")
@@ -87,7 +95,7 @@ def cell(metric, subject, results, document):
 
 def group_table(group, size, document):
     results = document["sizes"][size]["results"]
-    metrics = GROUPS[group]
+    metrics = measured(group, results)
     rows = [
         [subject, *(cell(metric, subject, results, document) for metric in metrics)]
         for subject in results
@@ -98,7 +106,13 @@ def group_table(group, size, document):
 def unsynced_table(size, document):
     results = document["sizes"][size]["results"]
     rows = [
-        [subject, *(with_spread(results[subject][f"{metric.key}_call"], "s") for metric in GROUPS["saves"])]
+        [
+            subject,
+            *(
+                with_spread(results[subject][f"{metric.key}_call"], "s")
+                for metric in GROUPS["saves"]
+            ),
+        ]
         for subject in results
         if not document["subjects"][subject]["syncs"]
     ]
@@ -160,7 +174,7 @@ def parts(document):
 def plots(document):
     for size, about in document["sizes"].items():
         results = about["results"]
-        for group, metrics in GROUPS.items():
+        for group in GROUPS:
             panels = [
                 (
                     metric.title,
@@ -175,7 +189,7 @@ def plots(document):
                         if metric.key in each
                     },
                 )
-                for metric in metrics
+                for metric in measured(group, results)
             ]
             names = [name for name in results if any(name in panel for _, panel in panels)]
             yield f"{group}-{size}.svg", bars.chart(f"{TITLES[group]}, {size}", names, OWN, panels)

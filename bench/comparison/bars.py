@@ -9,7 +9,8 @@ text { font: 12px sans-serif; fill: #222 }
 .title { font-weight: bold }
 .own { fill: #0072b2 } .peer { fill: #999 } .spread { stroke: #222 } .cut { stroke: #fff; stroke-width: 3 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #ddd } .peer { fill: #777 } .own { fill: #56b4e9 } .spread { stroke: #ddd } .cut { stroke: #111 }
+  text { fill: #ddd } .peer { fill: #777 } .own { fill: #56b4e9 }
+  .spread { stroke: #ddd } .cut { stroke: #111 }
 }
 """
 NAMES, BAR, LABEL = 150, 130, 78  # widths

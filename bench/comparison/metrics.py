@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers of a comparison are called, their units, and why a peer may have a better one."""
+"""What the numbers of a comparison are called, and how they are written."""
 
 import dataclasses
 
@@ -46,85 +46,6 @@ TITLES = {
     "loads": "Loads and drops",
     "training": "What the training notices",
 }
-
-WRITES_AS_IS = (
-    "It writes the bytes as they lie. varve digests every chunk and compresses what is new, which takes longer "
-    "than this disk takes for the bytes that it saves."
-)
-COMPRESSES_LESS = (
-    "It spends less time on each byte: it compresses little or with a faster coder, and stores more bytes."
-)
-NO_PROOF = (
-    "It maps or reads bytes that lie there as they were, and proves none of them. varve decodes them and verifies "
-    "the checksum of every chunk."
-)
-UNSHARED = (
-    "Nothing is shared between its steps, so the step is removed without a look at others. varve finds out which "
-    "chunks other steps still need, and makes the drop durable."
-)
-LESS_MEMORY = (
-    "It writes from or reads into the tensors of the trainer directly. varve has chunks in flight between its "
-    "threads, up to 256 MiB, and the memory of RocksDB."
-)
-
-# By metric, then by peer. "*" is for all others.
-REASONS = {
-    "full": {
-        "*": WRITES_AS_IS,
-        "tensorstore OCDBT": COMPRESSES_LESS,
-        "Orbax": COMPRESSES_LESS,
-        "zarr + Icechunk": COMPRESSES_LESS + " It also does not sync by itself.",
-        "ZipNN files": "It looks for no step to share with, and writes one file.",
-    },
-    "same": {"*": "It writes everything again, and still takes less time than a look at each chunk."},
-    "later": {
-        "*": WRITES_AS_IS,
-        "tensorstore OCDBT": COMPRESSES_LESS,
-        "Orbax": COMPRESSES_LESS,
-        "zarr + Icechunk": COMPRESSES_LESS,
-        "ZipNN files": "It compares with no earlier step, so it reads nothing.",
-    },
-    "load": {
-        "*": NO_PROOF,
-        "tensorstore OCDBT": COMPRESSES_LESS,
-        "ZipNN files": "It decodes faster, without a checksum.",
-        "Orbax": "It makes new arrays, and the trainer's are not written.",
-    },
-    "one": {
-        "*": NO_PROOF,
-        "ZipNN files": "It opens one file with one index. varve opens its database.",
-        "DCP": "It opens one file with one index. varve opens its database.",
-        "tensorstore OCDBT": "It reads a smaller index. varve opens its database.",
-        "Orbax": "It reads a smaller index. varve opens its database.",
-        "zarr + Icechunk": "The repository is open already in this process. varve opens its database.",
-    },
-    "drop": {"*": UNSHARED},
-    "stall": {
-        "*": "It copies the state and looks at none of it. varve digests every chunk to copy only those that changed.",
-        "Orbax": "Arrays of JAX never change, so it need not wait until they are copied.",
-    },
-    "slowdown": {"*": "It compresses nothing, so the step has more of the cores for itself."},
-    "memory_full": {"*": LESS_MEMORY},
-    "memory_load": {"*": LESS_MEMORY},
-    "full_bytes": {
-        "*": "Its codec does better on this state. varve's coders are made to be fast on two cores.",
-    },
-    "later_bytes": {"*": "Its codec does better on this state."},
-    "left_bytes": {"*": "Its codec does better on this state."},
-}
-REASONS["ten"] = REASONS["later"]
-REASONS["load_ten"] = {
-    **REASONS["load"],
-    "*": NO_PROOF + " Here varve also decodes the earlier steps that this one is a difference to.",
-}
-REASONS["memory_later"] = REASONS["memory_full"]
-REASONS["same_bytes"] = {"*": "It notes an unchanged step in fewer bytes. varve has a record for each tensor."}
-REASONS["ten_bytes"] = REASONS["later_bytes"]
-
-
-def reason(metric, peer):
-    of_metric = REASONS[metric]
-    return of_metric.get(peer, of_metric["*"])
 
 
 def text(value, unit):

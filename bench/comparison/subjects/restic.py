@@ -14,8 +14,8 @@ class Restic(Subject):
     programs = {"restic": ["restic", "version"]}
     how = (
         "`save_file`, then `restic backup` of the file to a repository in a folder, with its default "
-        "compression and its cache. Load: `restic restore`, `load_file` and a copy. "
-        "Drop: `forget --prune`"
+        "compression. Its cache and that file are not counted. "
+        "Load: `restic restore`, `load_file` and a copy. Drop: `forget --prune`"
     )
     syncs = True
     cannot = {"one": "restores the whole file to read one tensor"}

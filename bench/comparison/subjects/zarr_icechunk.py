@@ -29,9 +29,11 @@ class Icechunk(Subject):
         group = self.zarr.open_group(session.store, mode="a")
         for name, tensor in state.items():
             words = as_words(tensor)
-            if name not in group:
-                group.create_array(name, shape=words.shape, dtype=words.dtype)
-            group[name][...] = words
+            if name in group:
+                array = group[name]
+            else:
+                array = group.create_array(name, shape=words.shape, dtype=words.dtype)
+            array[...] = words
         commit = session.commit(f"step {step}")
         self.commits[step] = commit
         self.repo.create_tag(f"step-{step}", snapshot_id=commit)
