@@ -19,7 +19,7 @@ from comparison.metrics import GROUPS, TITLES, text, with_spread
 from comparison.reasons import reason
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OWN = "varve"
+OWN = "varve"  # what a peer is measured against. "varve, uncompressed" is no peer
 BETTER = 0.97  # of varve's number; a smaller difference is none
 
 
@@ -146,7 +146,7 @@ def better_rows(document):
                     for size, each in ratios.items()
                     if each is not None and each < BETTER
                 ]
-                if peer != OWN and better:
+                if better and not peer.startswith(OWN):
                     said = by_reason.setdefault(reason(metric.key, peer), [])
                     said.append(f"{peer} ({', '.join(better)})")
             own = ", ".join(

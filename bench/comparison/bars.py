@@ -59,5 +59,5 @@ def chart(title, names, own, panels):
         limit = limit_of([entry[0] for entry in entries.values()])
         for row, name in enumerate(names):
             if name in entries:
-                lines += bar(x, TOP + 20 + row * ROW, entries[name], limit, name == own)
+                lines += bar(x, TOP + 20 + row * ROW, entries[name], limit, name.startswith(own))
     return "\n".join([*lines, "</svg>"]) + "\n"

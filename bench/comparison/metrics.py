@@ -52,7 +52,9 @@ def text(value, unit):
     if unit == "share":
         return f"{100 * value:+.0f} %"
     if unit == "bytes":
-        return f"{value / 1e6:,.1f} MB" if abs(value) < 1e8 else f"{value / 1e6:,.0f} MB"
+        if abs(value) < 1e6:
+            return f"{value / 1e3:.0f} kB"
+        return f"{value / 1e6:.1f} MB" if abs(value) < 1e8 else f"{value / 1e6:,.0f} MB"
     if value >= 10:
         return f"{value:.1f} s"
     if value >= 1:

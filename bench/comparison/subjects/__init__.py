@@ -6,10 +6,19 @@ from .ocdbt import Ocdbt
 from .orbax import Orbax
 from .restic import Restic
 from .tensor_files import Safetensors, TorchSave, ZipNN
-from .varve_store import Varve
+from .varve_store import Varve, VarveUncompressed
 from .zarr_icechunk import Icechunk
 
-ALL = {
-    subject.name: subject
-    for subject in (Varve, Safetensors, TorchSave, Dcp, Ocdbt, Orbax, Icechunk, ZipNN, Restic)
-}
+KINDS = (
+    Varve,
+    VarveUncompressed,
+    Safetensors,
+    TorchSave,
+    Dcp,
+    Ocdbt,
+    Orbax,
+    Icechunk,
+    ZipNN,
+    Restic,
+)
+ALL = {kind.name: kind for kind in KINDS}

@@ -21,6 +21,7 @@ class Subject:
     how = ""  # the settings, for the page
     syncs = False  # what `save` wrote is durable when it returns
     is_async = False  # has `begin`, `staged` and `finish`
+    shares = True  # steps have something in common, so that a drop could harm another step
     cannot = {}  # by metric: why there is no number, or what the number stands for
 
     def __init__(self, folder):
@@ -99,6 +100,7 @@ class Subject:
 class FilePerStep(Subject):
     """A step is a file or a folder, which nothing else needs."""
 
+    shares = False
     suffix = ""
 
     def path(self, step):

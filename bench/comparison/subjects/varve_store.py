@@ -14,6 +14,7 @@ class Varve(Subject):
     )
     syncs = True
     is_async = True
+    compression = "auto"
 
     def start(self):
         self.varve = importlib.import_module("varve")
@@ -28,7 +29,7 @@ class Varve(Subject):
 
     def save(self, step, state):
         if self.store is None:
-            self.store = self.varve.open(self.path, "a")
+            self.store = self.varve.open(self.path, "a", compression=self.compression)
         with self.store.save(step) as begun:
             for name, tensor in state.items():
                 begun.put(name, tensor, derived_from=derived_from(name, state))
@@ -62,3 +63,10 @@ class Varve(Subject):
         for each in (self.store, self.checkpointer):
             if each is not None:
                 each.close()
+
+
+class VarveUncompressed(Varve):
+    name = "varve, uncompressed"
+    how = "the same with `compression='none'`: only what is shared saves bytes"
+    is_async = False
+    compression = "none"
