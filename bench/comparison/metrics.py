@@ -23,13 +23,14 @@ GROUPS = {
         Metric("same_bytes", "unchanged", "bytes"),
         Metric("later_bytes", "one step later", "bytes"),
         Metric("ten_bytes", "ten steps later", "bytes"),
-        Metric("left_bytes", "three steps left", "bytes"),
+        Metric("left_bytes", "two steps left", "bytes"),
     ],
     "loads": [
         Metric("load", "load, first step", "s"),
         Metric("load_ten", "load, ten steps later", "s"),
         Metric("one", "one tensor", "s"),
-        Metric("drop", "drop of the first step", "s"),
+        Metric("drop_last", "drop, last step", "s"),
+        Metric("drop_first", "drop, first step", "s"),
     ],
     "training": [
         Metric("stall", "stall", "s"),

@@ -63,7 +63,8 @@ REASONS = {
         "Orbax": SMALL_INDEX,
         "zarr + Icechunk": "The repository is open already in this process. varve opens its database.",
     },
-    "drop": {"*": UNSHARED},
+    "drop_last": {"*": UNSHARED},
+    "drop_first": {"*": UNSHARED},
     "stall": {
         "*": "It copies the state and looks at none of it. varve digests every chunk, and copies only those "
         "that changed.",

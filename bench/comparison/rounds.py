@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A round: each subject saves four steps, loads two, reads one tensor, and drops the first step."""
+"""A round: each subject saves four steps, loads two, reads one tensor, and drops two steps."""
 
 import shutil
 
@@ -87,10 +87,11 @@ class Measured:
         states.require_same({name: found[0]}, expected, f"{self.kind.name}, one tensor")
 
     def drop(self):
-        """The first step goes. What the others share with it stays."""
-        settle()
-        self.note("drop", seconds(lambda: self.subject.drop(1)))
+        """The last step goes, and the first one. What the others share with them stays."""
+        for metric, step in (("drop_last", 4), ("drop_first", 1)):
+            settle()
+            self.note(metric, seconds(lambda step=step: self.subject.drop(step)))
         self.note("left_bytes", self.subject.bytes_on_disk())
         if self.kind.shares:
-            found, _ = self.loaded(2)
-            states.require_same(found, self.rounds.states[0], f"{self.kind.name}, after a drop")
+            found, _ = self.loaded(3)
+            states.require_same(found, self.rounds.states[1], f"{self.kind.name}, after a drop")

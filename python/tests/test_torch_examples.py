@@ -69,7 +69,16 @@ class ExamplesTest(StoreTest):
         document = json.loads(out.read_text(encoding="utf-8"))
         results = document["sizes"]["tiny"]["results"]
         for subject in ("varve", "safetensors", "torch.save", "DCP"):
-            for metric in ("full", "same", "later", "ten", "load", "one", "drop", "memory_load"):
+            for metric in (
+                "full",
+                "same",
+                "later",
+                "ten",
+                "load",
+                "one",
+                "drop_first",
+                "memory_load",
+            ):
                 self.assertGreaterEqual(results[subject][metric]["median"], 0, (subject, metric))
         # Sizes are those of the format, and no busy machine changes them.
         own, plain = results["varve"], results["safetensors"]

@@ -12,9 +12,11 @@ class Icechunk(Subject):
     how = (
         "an Icechunk repository in a folder, an array of zarr for each tensor with its default chunks and "
         "compression (Zstandard), a commit a step. BF16 as 16-bit words. "
-        "Drop: `expire_snapshots` and `garbage_collect`"
+        "Drop: `reset_branch` or `expire_snapshots`, then `garbage_collect`"
     )
-    cannot = {"drop": "drops only the oldest steps, by time, and not one in the middle"}
+    cannot = {
+        "drop_first": "drops only the oldest steps, by time, and the newest, and none in the middle"
+    }
 
     def start(self):
         self.icechunk = importlib.import_module("icechunk")
@@ -49,13 +51,15 @@ class Icechunk(Subject):
         return self.load(step, {name: out})[name]
 
     def drop(self, step):
-        self.repo.delete_tag(f"step-{step}")
-        next_step = min(each for each in self.commits if each > step)
-        ancestry = self.repo.ancestry(snapshot_id=self.commits[next_step])
-        until = next(iter(ancestry)).written_at
-        self.repo.expire_snapshots(older_than=until)
-        self.repo.garbage_collect(delete_object_older_than=now())
+        """The newest step or the oldest one."""
         del self.commits[step]
+        self.repo.delete_tag(f"step-{step}")
+        if step > max(self.commits):
+            self.repo.reset_branch("main", self.commits[max(self.commits)])
+        else:
+            ancestry = self.repo.ancestry(snapshot_id=self.commits[min(self.commits)])
+            self.repo.expire_snapshots(older_than=next(iter(ancestry)).written_at)
+        self.repo.garbage_collect(delete_object_older_than=now())
 
 
 def now():
