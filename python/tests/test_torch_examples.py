@@ -91,6 +91,12 @@ class ExamplesTest(StoreTest):
             self.assertEqual(document["not_installed"], {"ZipNN files": ["zipnn"]})
             self.assertIn("not installed: zipnn", printed)
 
+    def test_the_page_has_the_numbers_that_were_measured(self):
+        measured = ROOT / "bench/comparison/measured.json"
+        if not measured.exists():
+            self.skipTest("nothing was measured yet")
+        run("bench/comparison_page.py", "--check", measured)
+
     def test_bytes_that_differ_are_an_error_of_the_comparison(self):
         sys.path.insert(0, str(ROOT / "bench"))
         from comparison import states
