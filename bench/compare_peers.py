@@ -62,7 +62,7 @@ def installed(options):
     return [kind for kind in kinds if kind.name not in missing], missing
 
 
-def measure_size(size, kinds, options, folder, num_rounds, warm_up):
+def measure_size(size, kinds, options, folder, num_rounds):
     """The samples of all subjects on the states of a size."""
     states.make(size, options.states)
     by_distance = {each: states.load(size, each, options.states) for each in states.DISTANCES}
@@ -71,10 +71,8 @@ def measure_size(size, kinds, options, folder, num_rounds, warm_up):
     samples = clock.Samples()
     saving = rounds.Rounds(kinds, by_distance, folder, samples)
     stalling = stalls.Stalls(kinds, by_distance, folder, samples, options.step_seconds)
-    for number in range(-warm_up, num_rounds):
+    for number in range(num_rounds):
         start = time.monotonic()
-        if number == 0:
-            samples.values.clear()  # the first round warms everything up
         saving.run(number)
         stalling.run(number)
         print(f"  round {number + 1} of {num_rounds}: {time.monotonic() - start:.0f} s", flush=True)
@@ -125,12 +123,12 @@ def measure_all(options):
     print(json.dumps(document["machine"]), flush=True)
     with tempfile.TemporaryDirectory(prefix="compare_", dir=options.dir) as place:
         folder = pathlib.Path(place)
-        for index, name in enumerate(options.sizes):
+        if not options.quick:  # the first calls of a library load code and start threads
+            measure_size(states.SIZES["tiny"], kinds, options, folder, 1)
+        for name in options.sizes:
             size = states.SIZES[name]
             num_rounds = options.rounds or ROUNDS[name]
-            warm_up = index == 0 and not options.quick  # the code is warm after the first size
-            found = measure_size(size, kinds, options, folder, num_rounds, warm_up)
-            about, samples = found
+            about, samples = measure_size(size, kinds, options, folder, num_rounds)
             measure_memory(size, kinds, options, folder, samples)
             about["rounds"] = num_rounds
             document["sizes"][name] = {**about, "results": summary(samples)}

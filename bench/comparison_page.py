@@ -85,7 +85,8 @@ def best(metric, results):
 def cell(metric, subject, results, document):
     found = results[subject].get(metric.key)
     if found is None:
-        return "the whole save" if metric.key == "stall" else "–"
+        waits = metric.key == "stall" and not subject.startswith(OWN)
+        return "the whole save" if waits else "–"
     shown = with_spread(found, metric.unit)
     if found["median"] == best(metric, results):
         shown = f"**{shown}**"

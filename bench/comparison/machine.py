@@ -31,7 +31,7 @@ def describe(folder):
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory / (1 << 20), 1),
         "system": f"{platform.system()} {platform.release()}",
-        "file_system": output("stat", "-f", "-c", "%T", str(folder)),
+        "file_system": output("findmnt", "-n", "-o", "FSTYPE", "-T", str(folder)),
         "python": platform.python_version(),
         "torch_threads": torch.get_num_threads(),
         "load_before": round(os.getloadavg()[0], 2),
