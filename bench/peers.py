@@ -30,49 +30,21 @@ import torch.distributed.checkpoint as dcp
 import varve
 import varve.torch
 from bench_table import ms, row
+from comparison import states
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "examples/python"))
 CHUNK = 1 << 20
 PERCENTS = (0, 1, 100)
 
 
 def train(num_steps, quick):
     """Two states of a training, one step apart: BF16 weights, FP32 masters and moments."""
-    import gpt_model
-
-    torch.manual_seed(0)
     size = (
         {"width": 64, "layers": 2}
         if quick
         else {"width": 512, "layers": 6, "heads": 8, "context": 128}
     )
-    model = gpt_model.GPT(**size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4)
-    text = gpt_model.read_text()
-
-    def step():
-        loss = gpt_model.loss_of(model, text, 4, model.context)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    def state():
-        found = {}
-        for name, parameter in model.named_parameters():
-            moments = optimizer.state[parameter]
-            found[f"model.{name}"] = parameter.detach().to(torch.bfloat16)
-            found[f"master.{name}"] = parameter.detach().clone()
-            for key in ("exp_avg", "exp_avg_sq"):
-                found[f"{key}.{name}"] = moments[key].clone()
-        return found
-
-    losses = [step() for _ in range(num_steps)]
-    first = state()
-    losses.append(step())
-    print(f"trained {num_steps + 1} steps, loss {losses[0]:.2f} to {losses[-1]:.2f}", flush=True)
-    return first, state()
+    return list(states.train(size, 4, num_steps, (0, 1)))
 
 
 def load_states(files, mib):
@@ -481,13 +453,13 @@ def main():
     warnings.filterwarnings("ignore")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     options.dir.mkdir(parents=True, exist_ok=True)
-    states = (
+    pair = (
         load_states(options.state, options.mib)
         if options.state
         else train(options.train_steps, options.quick)
     )
     with tempfile.TemporaryDirectory(prefix="peers_", dir=options.dir) as folder:
-        bench = Bench(options, pathlib.Path(folder), states)
+        bench = Bench(options, pathlib.Path(folder), pair)
         size = f"{bench.bytes / 1e6:.0f} MB, {len(bench.state)} tensors"
         print(f"{size}; torch {torch.__version__}, {os.cpu_count()} cores, load {os.getloadavg()}")
         for number in range(options.rounds + 1):

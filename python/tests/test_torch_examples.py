@@ -2,9 +2,11 @@
 """The examples with torch, the page for those who come from torch.save, and the benchmark of peers. Skipped
 where torch is not installed."""
 
+import json
 import os
 import pathlib
 import re
+import sys
 import unittest
 import warnings
 
@@ -57,6 +59,59 @@ class ExamplesTest(StoreTest):
         out = run("bench/peers.py", "--quick", "--dir", self.folder / "bench", codes=(0, 1))
         for row in ("Store.save", "Checkpoint.load", "one tensor", "stall of after_step, 100 %"):
             self.assertIn(row, out)
+
+    @needs("safetensors")
+    def test_the_comparison_runs(self):
+        out = self.folder / "comparison.json"
+        options = ["--quick", "--only", "varve", "safetensors", "torch.save", "DCP", "ZipNN files"]
+        folders = ["--dir", self.folder / "bench", "--states", self.folder / "states"]
+        run("bench/compare_peers.py", *options, *folders, "--json", out)
+        document = json.loads(out.read_text(encoding="utf-8"))
+        results = document["sizes"]["tiny"]["results"]
+        for subject in ("varve", "safetensors", "torch.save", "DCP"):
+            for metric in (
+                "full",
+                "same",
+                "later",
+                "ten",
+                "load",
+                "one",
+                "drop_first",
+                "memory_load",
+            ):
+                self.assertGreaterEqual(results[subject][metric]["median"], 0, (subject, metric))
+        # Sizes are those of the format, and no busy machine changes them.
+        own, plain = results["varve"], results["safetensors"]
+        self.assertLess(own["same_bytes"]["median"], plain["same_bytes"]["median"] / 10)
+        self.assertIn("stall", own)
+        self.assertEqual(list((self.folder / "bench").iterdir()), [], "stores are left behind")
+        printed = run("bench/comparison_page.py", "--print", out)
+        self.assertIn("| varve |", printed)
+        if "ZipNN files" not in results:
+            self.assertEqual(document["not_installed"], {"ZipNN files": ["zipnn"]})
+            self.assertIn("not installed: zipnn", printed)
+
+    def test_the_page_has_the_numbers_that_were_measured(self):
+        measured = ROOT / "bench/comparison/measured.json"
+        if not measured.exists():
+            self.skipTest("nothing was measured yet")
+        run("bench/comparison_page.py", "--check", measured)
+
+    def test_bytes_that_differ_are_an_error_of_the_comparison(self):
+        sys.path.insert(0, str(ROOT / "bench"))
+        from comparison import states
+
+        saved = {"a": torch.zeros(3), "b": torch.ones(2, dtype=torch.bfloat16)}
+        states.require_same({name: each.clone() for name, each in saved.items()}, saved, "peer")
+        for name, other in (
+            ("a", -torch.zeros(3)),  # equal, with other bits
+            ("a", torch.zeros(4)),
+            ("b", torch.ones(2)),
+        ):
+            with self.assertRaisesRegex(AssertionError, f"peer: {name} "):
+                states.require_same({**saved, name: other}, saved, "peer")
+        with self.assertRaisesRegex(AssertionError, "other names"):
+            states.require_same({"a": saved["a"]}, saved, "peer")
 
 
 class FromTorchTest(StoreTest):
