@@ -30,14 +30,15 @@ def bar(x, y, entry, limit, own):
         f'<rect class="{"own" if own else "peer"}" x="{x}" y="{y + 4}" '
         f'width="{max(width, 1):.1f}" height="{ROW - 8}"/>'
     )
+    end = x + min(width, BAR)
     if median > limit:
         cut = x + BAR - 16
         yield f'<path class="cut" d="M{cut} {y + ROW - 2} L{cut + 6} {y + 2}"/>'
     elif most > least >= 0:
         a, b = (x + BAR * min(end, limit) / limit for end in (least, most))
         yield f'<path class="spread" d="M{a:.1f} {y + ROW // 2} H{b:.1f}"/>'
-    end = x + min(width, BAR) + 4
-    yield f'<text x="{end:.1f}" y="{y + ROW - 7}">{escape(label)}</text>'
+        end = max(end, b)
+    yield f'<text x="{end + 4:.1f}" y="{y + ROW - 7}">{escape(label)}</text>'
 
 
 def chart(title, names, own, panels):
