@@ -288,9 +288,9 @@ Status Database::Renew(const std::string& stamp, bool at_once) const {
   std::shared_ptr<const OpenRocksDb> old = std::move(opened->first);  // closed without a lock
   const std::lock_guard catching_up(catch_up_mutex_);
   const CountsChange change(&ingest_events_);
-  ForgetAround();
   const std::lock_guard lock(use_mutex_);
   open_.swap(old);
+  ForgetAround();  // after it: a scan that begins before may open it again
   manifest_opened_ = NameIn(stamp);
   ++num_renewals_;
   Note(std::move(opened->second));
