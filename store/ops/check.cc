@@ -21,7 +21,7 @@
 #include "store/ops/check_planes.h"
 #include "store/ops/check_seal.h"
 #include "store/ops/check_state.h"
-#include "store/ops/step_verifier.h"
+#include "store/ops/damaged_steps.h"
 
 namespace varve::internal {
 
@@ -618,42 +618,6 @@ Status Checker::NameUsers() {
     });
   }
   return scanned;
-}
-
-// Names each step of a damaged store that cannot be read whole. Unless all data is to be read, a
-// chunk that lies in a file counts as read.
-Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, CheckReport* report) {
-  std::set<StepKey> steps;
-  for (const Family family : {Family::kSteps, Family::kTensors, Family::kState}) {
-    VARVE_RETURN_IF_ERROR(AddSteps(*store.database(), family, &steps));
-  }
-  std::optional<ChunkPresence> presence;
-  if (!options.read_data || options.read_data_fraction < 1) {
-    VARVE_ASSIGN_OR_RETURN(presence, ChunkPresence::Of(store));
-  }
-  StepVerifier verifier(&store, std::move(presence));
-  for (const StepKey& step : steps) {
-    const Result<std::string> name = store.RunName(step.run);
-    if (IsShortage(name.status())) return name.status();
-    const bool has_name = name.ok() && !name->empty();
-    const std::string run = has_name ? *name : "#" + std::to_string(step.run);
-    StepFaults faults;
-    VARVE_RETURN_IF_ERROR(verifier.Verify(
-        step, run, [](uint64_t) {}, &faults));
-    if (faults.empty() && has_name) {  // its tags may be lost
-      const Status opened = store.OpenCheckpoint(run, step.step).status();
-      if (IsShortage(opened)) return opened;
-      if (!opened.ok()) faults.Add("", opened.message());
-      if (opened.ok()) continue;
-    }
-    report->damaged_steps.push_back({run, step.step});
-    report->errors.push_back(StepName(run, step.step) +
-                             (!faults.empty()
-                                  ? " cannot be read whole: " + faults.reason
-                                  : " cannot be opened: the name of its run is lost" +
-                                        (name.ok() ? "" : ": " + name.status().message())));
-  }
-  return Status::Ok();
 }
 
 }  // namespace
