@@ -9,6 +9,7 @@ import re
 import subprocess
 
 import torch
+import varve
 
 
 def first_match(path, pattern):
@@ -21,12 +22,19 @@ def output(*command):
     return done.stdout.strip() if done.returncode == 0 else "unknown"
 
 
+def commit_of(folder):
+    """Of the repository that the folder lies in, with a mark when files differ from the commit."""
+    return output(
+        "git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"
+    )
+
+
 def describe(folder):
     memory = int(first_match("/proc/meminfo", r"^MemTotal:\s+(\d+) kB"))
-    here = pathlib.Path(__file__).parent
     return {
         "date": datetime.date.today().isoformat(),
-        "commit": output("git", "-C", str(here), "rev-parse", "--short=8", "HEAD"),
+        # The library may be built from another tree than the one of this script.
+        "commit": commit_of(pathlib.Path(varve.__file__).parent),
         "cpu": first_match("/proc/cpuinfo", r"^model name\s*:(.*)$"),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory / (1 << 20), 1),
