@@ -53,7 +53,8 @@ struct SubmitOptions {
   bool wait = true;
   // How long to wait for a live writer's answer.
   std::chrono::milliseconds timeout{60000};
-  // The key of a sealed store. It is needed when there is no writer.
+  // The key of a sealed store. Without it Submit returns kFailedPrecondition, even when a writer is
+  // at work.
   std::string key{};
 };
 
