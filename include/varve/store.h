@@ -112,8 +112,8 @@ struct CheckReport {
   uint64_t bytes_read = 0;  // encoded bytes read and verified (read_data only)
   // True: the store, or a member of the group, is sealed (varve/seal.h).
   bool is_sealed = false;
-  // Table files that were compared with their tags. If `is_sealed` is true and this
-  // is 0, the store was opened without its key, so nobody knows whether it was changed.
+  // Table files that were compared with their tags. If `is_sealed` is true and this is 0, the store
+  // was opened without its key, so nobody knows whether it was changed.
   uint64_t num_sealed_files = 0;
 };
 
