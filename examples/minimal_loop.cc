@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The smallest trainer that saves and resumes: the lines marked (1), (2) and (3) are all it takes.
+// The smallest trainer that saves and resumes. It makes four calls of varve: the lines marked (1),
+// (2) and (3), and Finish at the end.
 //
 //   minimal_loop 60     trains to step 60, saves every 10 steps and at the last one, in `ckpt`
 //   minimal_loop 100    goes on at step 61

@@ -273,7 +273,8 @@ void TrainerHooksImpl::LogLoad() const {
   list("left out as the number of ranks has changed", loaded_->dropped);
 }
 
-// A run is one line of training. It continues from a step of its own, or starts.
+// A run is a named sequence of checkpoints of one training. The training continues from a step of
+// the run, or starts it.
 Status TrainerHooksImpl::CheckLineage(const TrainingState& state) {
   const auto begin = static_cast<uint64_t>(state.trainer.global_step);
   const std::string where = "run " + flags_.run + " of " + flags_.save;

@@ -10,15 +10,16 @@
 //   ...
 //   return ckpt->Close();                        // ok: all is durable. Otherwise: the first error
 //
-// The contract: the tensors of `state` stay valid and unchanged from BeginSave until AwaitStaged
-// has returned. A trainer changes its tensors in the optimizer step and nowhere else, so a save may
-// read them during the next forward and backward pass. Each chunk of a tensor is digested where it
-// lies. A chunk whose digest differs from that of the step before is staged, which means copied to
-// memory of the checkpointer. The digest of each staged chunk is computed once more before the
-// chunk is encoded. A chunk that changed while it was staged therefore fails the save, and the
-// error names its tensor. A save for which AwaitStaged is never called is not committed, and the
-// next BeginSave returns an error. CheckpointerOptions::check_staging finds an AwaitStaged that is
-// called after the tensors have changed.
+// The contract: the trainer keeps the tensors of `state` valid and unchanged from BeginSave until
+// AwaitStaged has returned. A trainer changes its tensors in the optimizer step and nowhere else,
+// so a save may read them during the next forward and backward pass. Each chunk of a tensor is
+// digested where it lies. A chunk whose digest differs from the one in the last saved step is
+// staged, which means copied to memory of the checkpointer. The digest of each staged chunk is
+// computed once more before the chunk is encoded. A chunk that changed while it was staged
+// therefore fails the save, and the error names its tensor. A save for which AwaitStaged is never
+// called is not committed, and the next BeginSave returns an error.
+// CheckpointerOptions::check_staging finds an AwaitStaged that is called after the tensors have
+// changed.
 //
 // Thread rule: one thread at a time, the trainer's. AwaitStaged uses that thread to digest and copy
 // chunks.
@@ -77,21 +78,22 @@ struct SaveStats {
   Status status;  // of the save, or of the retention after it
   bool skipped = false;
   uint64_t num_tensors = 0;
-  uint64_t logical_bytes = 0;
-  uint64_t changed_bytes = 0;  // raw bytes of chunks that differ from the step before
+  uint64_t logical_bytes = 0;  // raw bytes of all tensors
+  uint64_t changed_bytes = 0;  // raw bytes of chunks that differ from the last saved step
   uint64_t staged_bytes = 0;   // the part of changed_bytes that fit in the staging budget
   // The part of staged_bytes that went from a device straight to the host while the trainer waited,
   // because the staging memory of the device was full.
   uint64_t waited_bytes = 0;
-  uint64_t new_bytes = 0;           // raw bytes of chunks that the store did not have
-  uint64_t stored_bytes = 0;        // encoded bytes of these chunks
-  uint64_t dropped_steps = 0;       // steps that the retention after this save dropped
-  int attempts = 0;                 // tries to commit
-  double stall_seconds = 0;         // spent by the trainer in BeginSave and AwaitStaged
-  double busy_wait_seconds = 0;     // the part of the stall that waited for the save before
-  double staging_wait_seconds = 0;  // the part that waited for the encoder: staging was full
-  double staged_seconds = 0;        // from the start of the save to the end of AwaitStaged
-  double durable_seconds = 0;       // from the start of the save to its commit. 0: not committed
+  uint64_t new_bytes = 0;        // raw bytes of chunks that the store did not have
+  uint64_t stored_bytes = 0;     // encoded bytes of these chunks
+  uint64_t dropped_steps = 0;    // steps that the retention after this save dropped
+  int attempts = 0;              // tries to commit
+  double stall_seconds = 0;      // spent by the trainer in BeginSave and AwaitStaged
+  double busy_wait_seconds = 0;  // the part of the stall that waited for the save before
+  // The part of the stall that waited for the encoder, because staging was full.
+  double staging_wait_seconds = 0;
+  double staged_seconds = 0;   // from the start of the save to the end of AwaitStaged
+  double durable_seconds = 0;  // from the start of the save to its commit. 0: not committed
   Compression compression = Compression::kAuto;  // the one that this save used
   // Warnings of SaveReport, and replicas that differ (ReplicaPolicy::kTakeLowest).
   std::vector<std::string> warnings{};
@@ -105,11 +107,12 @@ struct PushStats {
   uint64_t step = 0;
   Status status;
   int failures = 0;  // pushes that have failed since the last one that succeeded
+  // The snapshot that the push made, or that it found up to date. 0: the push failed.
   uint64_t snapshot = 0;
-  uint64_t sent_bytes = 0;
-  double seconds = 0;
-  // The time from the moment at which the oldest waiting step became due to the end of the push. A
-  // step becomes due at its commit, at Open, or at Close.
+  uint64_t sent_bytes = 0;  // 0: the push failed, or had nothing to send
+  double seconds = 0;       // how long the push took. 0: it failed
+  // How long the oldest unsent step had been due when the push ended. A step becomes due at its
+  // commit, at Open, or at Close.
   double delay_seconds = 0;
   std::string warning{};  // old snapshots could not be removed
 };
@@ -121,16 +124,16 @@ std::string ToString(const PushStats& stats);
 // (varve/rados.h).
 //
 // Saves do not wait for pushes. A push sends the store as it is when the push starts. The next push
-// sends the steps that were saved meanwhile. A push takes up to 256 MiB of memory, and processors
-// that have nothing else to do. A push that fails is repeated after 1, 2, 4 ... 64 seconds, until
-// one succeeds or Close gives up.
+// sends the steps that were saved meanwhile. A push takes up to 256 MiB of memory. Its threads run
+// only on processors that have nothing else to do. A push that fails is repeated after 1, 2, 4 ...
+// 64 seconds, until one succeeds or Close gives up.
 //
 // A saved step is *due* when it must get to the object store. Each `interval`-th save is due, and
 // so is the last one. Steps that the run has at Open are due, too.
 //
-// Open makes the store from the newest snapshot if the folder holds no store. If a step is not in
-// the store, Restore copies it from the newest snapshot that has it. Chunks that the store has
-// already are not fetched.
+// If the folder holds no store, Open first pulls the newest snapshot into it (varve/remote.h). If a
+// step is not in the store, Restore copies it from the newest snapshot that has it. Chunks that the
+// store has already are not fetched.
 struct RemoteOptions {
   std::string url{};
   uint64_t interval = 1;  // a number of saves
@@ -139,16 +142,16 @@ struct RemoteOptions {
   uint64_t keep = 0;
   // True: the retention keeps each step that is due until a push has sent it.
   bool retention_waits = true;
-  // True: when a push has failed, each call that saves, restores or waits returns its error. False:
-  // only on_push and last_push report a push that failed. Saves go on. Close returns an error only
-  // if a step that is due is still not in the object store.
+  // True: when a push has failed, each call that saves, restores or waits returns the error of that
+  // push. False: only on_push and last_push report a push that failed. Saves go on. Close returns
+  // an error only if a step that is due is still not in the object store.
   bool failure_is_fatal = false;
   // How long Close waits for the last push. The deadline of a save (BeginOptions) or the flag of a
-  // StopScope may end the wait earlier. Close returns an error then, and the next job pushes what
+  // StopScope may end the wait earlier. Close then returns an error, and the next job pushes what
   // is missing.
   std::chrono::milliseconds close_timeout{300'000};
-  // Called when a push has ended, also when it has failed, on the thread that pushes. It must not
-  // call the checkpointer, and must not throw.
+  // Called on the thread that pushes when a push has ended, even if it has failed. It must not call
+  // the checkpointer, and must not throw.
   std::function<void(const PushStats&)> on_push{};
 };
 
@@ -159,13 +162,14 @@ struct CheckpointerOptions {
   // AwaitStaged waits until the encoder has read the rest from the trainer's memory. SaveStats says
   // how long.
   uint64_t staging_budget_bytes = 0;
-  // Settings of the store. `num_threads` is the number of threads that save. Here 0 = half of the
-  // cores, divided by local_ranks. A Restore uses all cores.
+  // Settings of the store. Here `num_threads` is the number of threads of a save. 0 = half of the
+  // cores, divided by local_ranks, and at least 1. A Restore uses all cores.
   StoreOptions store;
   int local_ranks = 1;  // processes of this training on this machine
   // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   std::shared_ptr<DeviceTensorSource> devices;
-  // Says what a save does if the newest step of the run has the same number.
+  // Says what a save does if the newest step of the run has the same number. A save of a step older
+  // than the newest is always refused (BeginSave).
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
   // With many ranks: how long this rank waits for another rank, in the calls of the RankGroup and
@@ -176,10 +180,10 @@ struct CheckpointerOptions {
   // matches must be equal.
   std::vector<ReplicaRule> replicas;
   // How many times a commit that failed with an I/O error is tried again, after 1, 2, 4 ... 64
-  // seconds. A commit is tried again only if all chunks that changed were staged. Starting the save
-  // in the store is tried again in the same way, and AwaitStaged waits for these tries. With many
-  // ranks, a rank that could not store its part tries again while the others wait. If its last try
-  // fails, the save fails on all ranks.
+  // seconds. A commit is tried again only if all chunks that changed were staged. If the store
+  // cannot start the save because of an I/O error, the start is tried again in the same way, and
+  // AwaitStaged waits for these tries. With many ranks, a rank that could not store its part tries
+  // again while the others wait. If its last try fails, the save fails on all ranks.
   int retries = 0;
   // A check for new trainers: the share of chunks, 0 to 1, that BeginSave digests before it
   // returns. AwaitStaged digests the same chunks again. At least one chunk of each tensor on the
@@ -199,7 +203,8 @@ struct CheckpointerOptions {
   // thread that called BeginSave. Both threads may call it at the same time. It must not call the
   // checkpointer, and must not throw.
   std::function<void(const SaveStats&)> on_save;
-  // Unset = nothing is pushed. Not for the root of a group.
+  // Unset = nothing is pushed. The root of a group cannot be pushed: OpenGroupCheckpointer returns
+  // kInvalidArgument if this is set.
   std::optional<RemoteOptions> remote{};
 };
 
@@ -220,13 +225,12 @@ class AsyncCheckpointer {
   // `path` is the root of a group: use OpenGroupCheckpointer. The URL of options.remote holds
   // snapshots of another store: use another URL. The newest snapshot has a step of the run that is
   // later than all steps of the store in `path`: move the folder away, so that Open pulls the
-  // store, or keep the store and send it with varve::Push. kUnavailable: the system gives no more
-  // threads, or there is no store yet and the object store does not answer.
+  // newest snapshot, or keep the store and send it with varve::Push. kUnavailable: the system gives
+  // no more threads, or there is no store yet and the object store does not answer.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
-  // Closes. The checkpointer of a group does so without the other ranks
-  // (varve/group_checkpointer.h). If there is an error that no call has returned, prints it to
-  // standard error.
+  // The destructor closes the checkpointer, in a group without the other ranks
+  // (varve/group_checkpointer.h). It prints an error that no call has returned to standard error.
   virtual ~AsyncCheckpointer() = default;
   AsyncCheckpointer(const AsyncCheckpointer&) = delete;
   AsyncCheckpointer& operator=(const AsyncCheckpointer&) = delete;
@@ -257,14 +261,16 @@ class AsyncCheckpointer {
   // Returns when the trainer may change its tensors. Does nothing when no save is being staged.
   // BeginSave does not call AwaitStaged: if AwaitStaged was not called for the save before,
   // BeginSave returns the error of RequireAwaited. Prewarm, Wait, ReleaseStaging, Restore and Close
-  // call AwaitStaged themselves. SetMetrics and SetTag call it if their step is being saved, and
-  // with many ranks always. A save commits only after AwaitStaged. An error is that of this save,
-  // of an earlier save (failure_is_fatal), of a push (RemoteOptions::failure_is_fatal), or of
-  // DeviceTensorSource::MarkRelease.
+  // call AwaitStaged themselves. SetMetrics and SetTag call AwaitStaged if their step is being
+  // saved. With many ranks they always call it. A save commits only after AwaitStaged. An error is
+  // that of this save, of an earlier save (failure_is_fatal), of a push
+  // (RemoteOptions::failure_is_fatal), or of DeviceTensorSource::MarkRelease.
   virtual Status AwaitStaged() = 0;
-  // Call it when the tensors have changed, as after an optimizer step. kFailedPrecondition: a save
-  // has started, and AwaitStaged has not been called for it. The chunks that were copied may then
-  // be of two steps. That save fails and is not committed, and its tensors are not read any more.
+  // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call it.
+  // Call it yourself when the tensors have changed, as after an optimizer step.
+  // kFailedPrecondition: a save has started, and AwaitStaged has not been called for it. The chunks
+  // that were copied may then be of two steps. That save fails and is not committed, and its
+  // tensors are not read any more.
   virtual Status RequireAwaited() = 0;
   // Calls BeginSave, then AwaitStaged. Results and errors as theirs.
   Result<bool> Save(uint64_t step, const TrainingState& state, const BeginOptions& options = {});
@@ -280,23 +286,23 @@ class AsyncCheckpointer {
   // without going back to it, use LoadState with a reader of store().
   virtual Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                                      TrainingState* into) = 0;
-  // The same for a step that is known, such as what Store::Resolve returns. kInvalidArgument: the
-  // step is of another run than CheckpointerOptions::run.
+  // The same for a checkpoint that is given by its id, such as Store::Resolve returns.
+  // kInvalidArgument: the step is of another run than CheckpointerOptions::run.
   virtual Result<LoadReport> Restore(const CheckpointId& id, const LoadOptions& options,
                                      TrainingState* into) = 0;
 
   // SetMetrics adds metrics to a saved step. SetTag gives it a tag. Both do what the functions of
   // Store do. They are for what is known only after the save, such as the result of an evaluation.
-  // They wait if this step is being saved. With many ranks they call AwaitStaged also when another
-  // step is being saved. kNotFound names the step.
+  // They wait if this step is being saved, and then return the error of that save. With many ranks
+  // they call AwaitStaged even when another step is being saved. kNotFound names the step.
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 
   // Waits for the save in progress, then for the last push, and closes the store. Returns the first
-  // error of a save or of the retention after it, also when failure_is_fatal is false. If there was
+  // error of a save or of the retention after it, even if failure_is_fatal is false. If there was
   // none, Close returns an error when a step that is due is still not in the object store. A later
-  // Close does nothing. After Close, every other call that saves, loads or changes the store fails,
-  // and so does Wait.
+  // Close does nothing. After Close, every other call that saves, loads, waits for a save or
+  // changes the store returns kFailedPrecondition, and store() must not be called.
   virtual Status Close() = 0;
 
   // Statistics of the last save that ended or was skipped. nullopt: there was none.
@@ -306,7 +312,8 @@ class AsyncCheckpointer {
   // The error that later calls return (failure_is_fatal), or Ok. With many ranks, it is the error
   // of this rank. The call does not communicate.
   virtual Status failure() const = 0;
-  // The store, for queries, also during saves. The checkpointer owns it. Do not use it after Close.
+  // The store, which the checkpointer owns. Any thread may use it for queries, even during a save.
+  // Do not use it after Close.
   virtual Store& store() = 0;
 
  protected:

@@ -6,7 +6,7 @@
 //   const auto report = varve::BackUp("ckpt", "/backup/ckpt");   // again later: copies what is new
 //   if (!report.ok()) return report.status();
 //
-// The copy is an ordinary store: open it, check it, train on from it.
+// The copy is an ordinary store: it can be opened and checked, and a training can continue from it.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct BackupOptions {
   // True: also reads and decodes every chunk of the copy. The structure of the copy and every
   // copied file are always verified.
   bool read_data = false;
-  Progress progress;  // in bytes of files
+  Progress progress;  // in bytes of files that were copied. `total_bytes` stays 0
 };
 
 struct BackupReport {
@@ -39,19 +39,20 @@ struct BackupReport {
 };
 
 // Makes `destination` a copy of the store as it is at some moment during the call, or brings an
-// earlier copy up to date. Takes no lock on the store and writes nothing to it. An earlier copy
-// stays as it was until one rename at the end, which makes it the new copy. So after an error or a
-// crash, either the earlier or the new copy is there. The contents of a store lie in table files of
-// RocksDB, which never change. So if a table file of the store and the file of that name in the
-// earlier copy differ, one of the two is damaged, or the copy has steps of its own. BackUp verifies
-// both files to find out which. If only the copy's file is damaged, the store's file replaces it.
+// earlier copy up to date. Takes no lock on the store and writes nothing to it. BackUp needs no
+// key, and the copy of a sealed store is sealed. An earlier copy stays as it was until one rename
+// at the end, which makes it the new copy. So after an error or a crash, either the earlier or the
+// new copy is there. The contents of a store lie in table files of RocksDB, which never change. So
+// if a table file of the store and the file of that name in the earlier copy differ, one of the two
+// is damaged, or the copy has steps of its own. BackUp verifies both files to find out which of
+// these is true. If only the copy's file is damaged, the store's file replaces it.
 //
 // Thread rule: any thread. One call at a time for each destination.
 //
-// kNotFound: there is no store. kFailedPrecondition: `store` is the root of a group. Or
-// `destination` holds something else, the copy of another store, or a copy that has steps of its
-// own, which would be lost. kLocked: the destination is in use. kCorruption: the store or a file of
-// the copy is damaged. The message names the file. The earlier copy stays.
+// kNotFound: there is no store. kFailedPrecondition has two cases. `store` is the root of a group.
+// `destination` holds something else, the copy of another store, or a copy with steps of its own,
+// which would be lost. kLocked: the destination is in use. kCorruption: the store or a file of the
+// copy is damaged. The message names the file. The earlier copy stays.
 Result<BackupReport> BackUp(const std::filesystem::path& store,
                             const std::filesystem::path& destination,
                             const BackupOptions& options = {});

@@ -15,17 +15,18 @@
 //   varve_store_close(kept);
 //
 // Errors. Every function that can fail returns a varve_status. varve_last_error says what happened,
-// where, and what to do. No function throws an exception or aborts the process. After an error, the
-// values that a function gives through pointers are zero or null, unless it says otherwise.
+// where, and what to do. No function throws an exception or aborts the process. After an error, a
+// handle or number that a function gives through a pointer is zero or null, and a struct is
+// unchanged, unless the function says otherwise.
 //
-// Handles. varve_store*, varve_reader* and so on are names of objects, not addresses that can be
-// read. NULL, a handle that was closed, and a handle of another kind give an error, at any time.
-// Each handle is closed by its own function. To close NULL does nothing. varve_store_close closes
-// the handle. The store itself stays open, with its lock, until all readers, writers and lists of
+// Handles. varve_store*, varve_reader* and so on are handles, not addresses that can be read. NULL,
+// a closed handle and a handle of another kind give VARVE_INVALID_ARGUMENT. No handle is used
+// twice. Each handle is closed by its own function. Closing NULL does nothing. varve_store_close
+// closes the handle. The store itself stays open, with its lock, until all readers and writers of
 // it are closed, too.
 //
 // Structs. The first field of a struct is `struct_size`. The caller sets it to sizeof the struct,
-// also where a function fills the struct. Later versions of varve add fields at the end and nowhere
+// even where a function fills the struct. Later versions of varve add fields at the end and nowhere
 // else. A program that was compiled with an older header goes on working, and a program that sets a
 // field that an older library does not know gets an error. Zero in a field of options means its
 // default. The first line here sets struct_size, and all other fields to zero:
@@ -34,9 +35,9 @@
 //   wte.name = "wte";
 //   wte.dtype = VARVE_F32;
 //
-// Strings are UTF-8 and end with a zero byte. A string that a function gives belongs to varve. The
-// function says how long it lives. The caller may free a string that it gave as soon as the
-// function has returned.
+// Strings are UTF-8 and end with a zero byte. A string that a function returns belongs to varve,
+// and the comment of the function says how long the string lives. The caller may free a string that
+// it passed as soon as the call has returned.
 //
 // Thread rule: any thread may call any function. Stores, readers and lists serve many threads at a
 // time. Writers, states, flags and hooks serve one call at a time. Another call meanwhile gets
@@ -71,7 +72,7 @@ enum {
   VARVE_CORRUPTION = 4,        // stored bytes are not what was written
   VARVE_IO_ERROR = 5,          // the file system failed
   VARVE_LOCKED = 6,            // another process or another handle has the store open for writing
-  VARVE_UNAVAILABLE = 7,       // memory, a thread or a device is not available
+  VARVE_UNAVAILABLE = 7,       // memory, a thread, a device or an object store is not available
   VARVE_FAILED_PRECONDITION = 8,  // the state of the object does not allow the call
   VARVE_ABORTED = 9               // the operation was given up
 };
@@ -122,7 +123,7 @@ enum { VARVE_OTHER = 0, VARVE_PARAMETER = 1, VARVE_BUFFER = 2, VARVE_OPTIMIZER =
 typedef struct varve_tensor {
   size_t struct_size;
   const char* name;
-  uint32_t dtype;            // VARVE_F32 ...
+  uint32_t dtype;            // VARVE_F32 ... It must be set, because 0 is VARVE_BOOL
   uint32_t role;             // VARVE_PARAMETER ...
   size_t num_axes;           // 0: one element
   const int64_t* shape;      // the length of each axis
@@ -140,7 +141,7 @@ typedef struct varve_tensor_info {
   size_t num_axes;
   const int64_t* shape;
   const char* derived_from;  // NULL: it has no master
-  const char* alias_of;      // a tensor that shared its memory. NULL: none
+  const char* alias_of;      // the name of a tensor that shared its memory. NULL: none
   uint64_t num_bytes;        // of the dense tensor, as varve_reader_read gives it
 } varve_tensor_info;
 
@@ -149,7 +150,7 @@ typedef struct varve_tensor_info {
 typedef struct varve_store varve_store;
 
 enum {
-  VARVE_OPEN_READ = 0,    // also while another process writes
+  VARVE_OPEN_READ = 0,    // for reading, even while another process writes
   VARVE_OPEN_WRITE = 1,   // for reading and writing
   VARVE_OPEN_CREATE = 2,  // as VARVE_OPEN_WRITE, and makes the store if there is none
   VARVE_CREATE_NEW = 3    // makes the store. VARVE_ALREADY_EXISTS if there is one
@@ -162,9 +163,9 @@ enum {
   VARVE_COMPRESSION_MAX = 3
 };
 
-// Which entropy coder encodes the bytes that can be compressed. Each writer chooses it anew when
-// it opens the store. In a store that was created with ZSTD (not with AUTO), or by an older
-// version, all writers write zstd (varve/options.h). AUTO is rANS where this machine reads it
+// Which entropy coder encodes the bytes that can be compressed. Each process that opens the store
+// for writing chooses it anew. In a store that was created with ZSTD (not with AUTO), or by an
+// older version, all saves write zstd (varve/options.h). AUTO is rANS where this machine reads it
 // faster than zstd.
 enum { VARVE_ENTROPY_AUTO = 0, VARVE_ENTROPY_ZSTD = 1, VARVE_ENTROPY_RANS = 2 };
 
@@ -172,11 +173,15 @@ typedef struct varve_store_options {
   size_t struct_size;
   uint32_t compression;  // VARVE_COMPRESSION_AUTO ...
   uint32_t num_threads;  // worker threads of a save, a read and a check. 0: one for each core
-  uint64_t pipeline_budget_bytes;  // memory for chunks that are encoded. 0: 256 MiB
+  uint64_t pipeline_budget_bytes;  // of memory for chunks that are being encoded. 0: 256 MiB
   uint32_t entropy;                // VARVE_ENTROPY_AUTO ...
 } varve_store_options;
 
-// Opens the store in a folder. `options` may be NULL.
+// Opens the store in a folder. `options` may be NULL. VARVE_NOT_FOUND: there is no store.
+// VARVE_ALREADY_EXISTS: there is one (VARVE_CREATE_NEW). VARVE_LOCKED: another process writes to
+// it. VARVE_FAILED_PRECONDITION: a newer varve made the store, the folder holds something else, or
+// the call opens a sealed store (varve/seal.h) for writing. C cannot give the key of a sealed
+// store.
 VARVE_CHECKED varve_status varve_store_open(const char* path, uint32_t mode,
                                             const varve_store_options* options,
                                             varve_store** store);
@@ -192,25 +197,26 @@ VARVE_CHECKED varve_status varve_store_set_tag(varve_store* store, const char* r
 VARVE_CHECKED varve_status varve_store_remove_tag(varve_store* store, const char* run,
                                                   const char* tag);
 
-// What a reclaim did.
+// What a reclaim did. A chunk is live if a step uses it, else dead. The bytes of chunks are encoded
+// bytes.
 typedef struct varve_reclaim_report {
   size_t struct_size;
-  uint64_t freed_bytes;      // of dead chunks that were removed from the disk
-  uint64_t rewritten_bytes;  // of live chunks that were copied out of files with dead ones
-  uint64_t pending_bytes;    // of dead chunks that are still on disk
-  uint64_t disk_bytes_before;
-  uint64_t disk_bytes_after;
+  uint64_t freed_bytes;        // of dead chunks that were removed from the disk
+  uint64_t rewritten_bytes;    // of live chunks that were copied, as their files held dead chunks
+  uint64_t pending_bytes;      // of dead chunks that are still on disk
+  uint64_t disk_bytes_before;  // that the file system had allocated to the store
+  uint64_t disk_bytes_after;   // the same after the reclaim
 } varve_reclaim_report;
 
 // Drops steps of a run. All of them are looked up first: VARVE_NOT_FOUND names those that are
-// missing, and nothing is dropped. `reclaims` other than 0 gives the space back at once. `report`
-// says what that reclaim did. `report` may be NULL. Warnings about damaged records are printed to
-// standard error.
+// missing, and nothing is dropped. `reclaims` other than 0 frees the space at once. `report`, which
+// may be NULL, says what this reclaim did. All its numbers are 0 without a reclaim. Warnings about
+// damaged records are printed to standard error.
 VARVE_CHECKED varve_status varve_store_drop(varve_store* store, const char* run,
                                             const uint64_t* steps, size_t num_steps, int reclaims,
                                             varve_reclaim_report* report);
-// Gives the space of dead chunks back. `all` other than 0 rewrites every file with a dead chunk.
-// `report` may be NULL.
+// Gives the space of dead chunks back to the file system. `all` other than 0 rewrites every file
+// with a dead chunk. `report` may be NULL.
 VARVE_CHECKED varve_status varve_store_reclaim(varve_store* store, int all,
                                                varve_reclaim_report* report);
 
@@ -219,13 +225,13 @@ typedef struct varve_check_report {
   uint64_t num_errors;
   uint64_t num_steps;
   uint64_t num_tensors;
-  uint64_t num_chunks;
-  uint64_t bytes_read;
+  uint64_t num_chunks;  // distinct chunks that some step uses
+  uint64_t bytes_read;  // encoded bytes that were read and verified. 0 without `reads_data`
 } varve_check_report;
 
 // Verifies the store and changes nothing. `reads_data` other than 0 reads and verifies every chunk.
-// VARVE_CORRUPTION: the store is damaged. The message lists what was found, and `report` is filled,
-// too. `report` may be NULL.
+// VARVE_CORRUPTION: the store is damaged. The message lists what was found, and `report` is filled
+// all the same. `report` may be NULL.
 VARVE_CHECKED varve_status varve_store_check(varve_store* store, int reads_data,
                                              varve_check_report* report);
 
@@ -233,12 +239,12 @@ typedef struct varve_store_stats {
   size_t struct_size;
   uint64_t num_runs;
   uint64_t num_steps;
-  uint64_t num_chunks;     // distinct live chunks
+  uint64_t num_chunks;     // distinct chunks that some step uses
   uint64_t logical_bytes;  // raw bytes of all steps, as if they shared nothing
-  uint64_t unique_bytes;   // raw bytes of all distinct live chunks
+  uint64_t unique_bytes;   // raw bytes of these chunks
   uint64_t stored_bytes;   // encoded bytes of these chunks
   uint64_t pending_bytes;  // encoded bytes of dead chunks that are still on disk
-  uint64_t disk_bytes;
+  uint64_t disk_bytes;     // bytes that the file system has allocated to the store
 } varve_store_stats;
 VARVE_CHECKED varve_status varve_store_get_stats(varve_store* store, varve_store_stats* stats);
 
@@ -283,12 +289,16 @@ VARVE_CHECKED varve_status varve_list_runs(varve_store* store, varve_list** list
 // The steps of a run, rising.
 VARVE_CHECKED varve_status varve_list_steps(varve_store* store, const char* run, varve_list** list);
 VARVE_CHECKED varve_status varve_list_size(varve_list* list, size_t* size);
+// `list` must be of runs for varve_list_run, and of steps for varve_list_step. `index` must be less
+// than the size of the list. VARVE_INVALID_ARGUMENT: it is not so.
 VARVE_CHECKED varve_status varve_list_run(varve_list* list, size_t index, varve_run_info* info);
 VARVE_CHECKED varve_status varve_list_step(varve_list* list, size_t index, varve_step_info* info);
 VARVE_API void varve_list_close(varve_list* list);
 
 // ---- What a trainer remembers besides tensors ---------------------------------------------------
 
+// varve stores these values. The hooks use only global_step. Set best_metric to INFINITY before
+// there is a metric, if lower is better.
 typedef struct varve_progress {
   size_t struct_size;
   int64_t global_step;  // optimizer steps done
@@ -323,12 +333,14 @@ typedef struct varve_save_report {
   double seconds;
 } varve_save_report;
 
-// Starts a step. `options` may be NULL.
+// Starts a step. `options` may be NULL. The run is made if it is new. VARVE_ALREADY_EXISTS: the run
+// has this step, and on_existing is VARVE_EXISTING_ERROR. VARVE_FAILED_PRECONDITION: the store is
+// open for reading.
 VARVE_CHECKED varve_status varve_writer_open(varve_store* store, uint64_t step,
                                              const varve_save_options* options,
                                              varve_writer** writer);
 // Adds a tensor. `data` must stay valid and unchanged until commit or close has returned. The other
-// fields are copied.
+// fields are copied. After VARVE_INVALID_ARGUMENT the writer can still be used.
 VARVE_CHECKED varve_status varve_writer_put_tensor(varve_writer* writer,
                                                    const varve_tensor* tensor);
 // Adds opaque bytes, up to 64 MiB, which are copied.
@@ -340,8 +352,8 @@ VARVE_CHECKED varve_status varve_writer_set_metric(varve_writer* writer, const c
                                                    double value);
 VARVE_CHECKED varve_status varve_writer_add_tag(varve_writer* writer, const char* tag);
 // Makes the step durable and visible, atomically. After an error nothing is visible. After this
-// call, with or without an error, pass the writer only to varve_writer_close. It must still be
-// closed. `report` may be NULL.
+// call, even after an error, the writer can only be closed, and must be closed. `report` may be
+// NULL.
 VARVE_CHECKED varve_status varve_writer_commit(varve_writer* writer, varve_save_report* report);
 // Gives the save up, unless it was committed.
 VARVE_API void varve_writer_close(varve_writer* writer);
@@ -368,7 +380,7 @@ VARVE_CHECKED varve_status varve_reader_find(varve_reader* reader, const char* n
 VARVE_CHECKED varve_status varve_reader_read(varve_reader* reader, const char* name, void* out,
                                              size_t size);
 // Reads the elements begins[axis] to ends[axis] - 1 of each axis, row-major. `num_axes` must be
-// that of the tensor.
+// that of the tensor. `size` is the number of bytes of the slice.
 VARVE_CHECKED varve_status varve_reader_read_slice(varve_reader* reader, const char* name,
                                                    const int64_t* begins, const int64_t* ends,
                                                    size_t num_axes, void* out, size_t size);
@@ -377,8 +389,9 @@ VARVE_CHECKED varve_status varve_reader_read_slice(varve_reader* reader, const c
 VARVE_CHECKED varve_status varve_reader_num_items(varve_reader* reader, size_t* num_items);
 VARVE_CHECKED varve_status varve_reader_item_name(varve_reader* reader, size_t index,
                                                   const char** name);
-// Reads an item. `size` gets the number of its bytes. VARVE_INVALID_ARGUMENT: they do not fit into
-// `capacity`. `size` is set then, too, so a first call with capacity 0 asks for the size.
+// Reads an item. `size` gets the number of its bytes. VARVE_NOT_FOUND: there is no such item.
+// VARVE_INVALID_ARGUMENT: the bytes do not fit into `capacity`. `size` is set even then, so call
+// first with capacity 0 to learn the size.
 VARVE_CHECKED varve_status varve_reader_read_item(varve_reader* reader, const char* name, void* out,
                                                   size_t capacity, size_t* size);
 // VARVE_NOT_FOUND: the save set no progress.
@@ -389,8 +402,8 @@ VARVE_CHECKED varve_status varve_reader_progress(varve_reader* reader, varve_pro
 // Lists what hooks save and load: tensors and items in the caller's memory, and the progress.
 typedef struct varve_state varve_state;
 
-// An item that stands for a variable of the caller. A load fills the variable. A save reads
-// the variable. A step that is not saved does not read it.
+// An item that stands for a variable of the caller. A load fills the variable. A save reads the
+// variable. A step that is not saved does not read it. An item of more than 64 MiB fails the save.
 typedef struct varve_item {
   size_t struct_size;
   const char* name;
@@ -402,10 +415,11 @@ typedef struct varve_item {
 VARVE_CHECKED varve_status varve_state_create(varve_state** state);
 // Hooks that were started with the state keep it until they are closed.
 VARVE_API void varve_state_close(varve_state* state);
-// The memory of tensors and items must stay where it is until the state, and hooks that were
-// started with it, are closed.
+// The memory of tensors, and `data` and `*size` of items, must stay where they are until the state,
+// and hooks that were started with it, are closed. Names are copied.
 VARVE_CHECKED varve_status varve_state_add_tensor(varve_state* state, const varve_tensor* tensor);
 VARVE_CHECKED varve_status varve_state_add_item(varve_state* state, const varve_item* item);
+// Sets all fields of the progress.
 VARVE_CHECKED varve_status varve_state_set_progress(varve_state* state,
                                                     const varve_progress* progress);
 VARVE_CHECKED varve_status varve_state_get_progress(varve_state* state, varve_progress* progress);
@@ -424,7 +438,8 @@ typedef struct varve_flags varve_flags;
 
 VARVE_CHECKED varve_status varve_flags_create(varve_flags** flags);
 VARVE_API void varve_flags_close(varve_flags* flags);
-// Sets one flag. `value` is NULL or "" for a flag without a value.
+// Sets one flag. `name` has its dashes, as in "--save". `value` is NULL or "" for a flag without a
+// value. VARVE_INVALID_ARGUMENT names a flag that does not exist, or a wrong value.
 VARVE_CHECKED varve_status varve_flags_set(varve_flags* flags, const char* name, const char* value);
 // Sets the flags of a command line and removes them from it. Other words stay, in their order. A
 // word "--" ends the flags. After an error nothing has changed.
@@ -448,16 +463,17 @@ typedef struct varve_hooks varve_hooks;
 
 typedef struct varve_hooks_options {
   size_t struct_size;
-  // Gets one line of text at a time, without a newline, on any thread. It must not call varve.
-  // NULL: lines go to standard error.
+  // Gets one line of text at a time, without a newline. Several threads may call it at the same
+  // time. It must not call varve. NULL: lines go to standard error.
   void (*log)(void* context, const char* line);
-  void* log_context;
+  void* log_context;  // must stay valid until the hooks are closed
   // 0: the size of the state or half of the free memory, whichever is smaller
   uint64_t staging_budget_bytes;
   // The share of chunks, 0 to 1, that each save digests twice, to find a before_optimizer_step that
   // comes after the optimizer step. Set 1 for a new trainer.
   double check_staging;
-  uint32_t retries;          // how many times a commit that failed with an I/O error is tried again
+  // How many times a commit that failed with an I/O error is tried again, at most 1,000.
+  uint32_t retries;
   uint32_t skips_when_busy;  // not 0: a save is skipped while the save before is in progress
   uint32_t compression;      // VARVE_COMPRESSION_AUTO ...
   uint32_t num_threads;      // worker threads of each save. 0: half of the cores
@@ -496,15 +512,18 @@ VARVE_CHECKED varve_status varve_hooks_before_optimizer_step(varve_hooks* hooks)
 VARVE_CHECKED varve_status varve_hooks_will_save(varve_hooks* hooks, int64_t step, int is_last,
                                                  int* will_save);
 // Call it as the last thing in the loop body. It sets global_step of the state to `step`, and saves
-// when a save is due. `stop` becomes 1 when the trainer must stop. All saves are durable then.
+// when a save is due. `stop` becomes 1 when the trainer must stop. With --save, all saves are
+// durable then. VARVE_FAILED_PRECONDITION: varve_hooks_before_optimizer_step was not called after a
+// save had started. Other errors are those of a failed save.
 VARVE_CHECKED varve_status varve_hooks_after_step(varve_hooks* hooks, int64_t step, int is_last,
                                                   int* stop);
 // Why the trainer must stop, VARVE_STOP_NONE ..., and the code to exit with: 0, or 75 after a
-// signal. Each pointer may be NULL.
+// signal. Each pointer may be NULL. After an error, what they point to is unchanged.
 VARVE_CHECKED varve_status varve_hooks_stop_reason(varve_hooks* hooks, uint32_t* reason,
                                                    int* exit_code);
 // These functions set a metric or a tag of a step that was saved, for what is known only later.
-// They wait if this step is being saved.
+// They wait if this step is being saved. VARVE_FAILED_PRECONDITION: --save was not given.
+// VARVE_NOT_FOUND: there is no such step.
 VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t step,
                                                   const char* name, double value);
 VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);

@@ -45,7 +45,8 @@ struct CheckpointId {
 struct CheckpointInfo {
   CheckpointId id;
   std::chrono::system_clock::time_point created;  // microseconds, UTC
-  // The step that the save was compared with, or the step that Fork copied.
+  // The step that the save was compared with, or the step that Fork copied. nullopt: there was
+  // none.
   std::optional<CheckpointId> parent;
   uint64_t num_tensors = 0;
   uint64_t logical_bytes = 0;  // raw bytes of all tensors as the trainer sees them
@@ -55,9 +56,9 @@ struct CheckpointInfo {
   std::vector<std::string> tags;  // sorted
 };
 
-// Counts the chunks that are stored in one way: "raw", "keyframe", "delta" or "scaled delta". A
-// frame is an encoded chunk. Frames that are deltas are encoded against another frame
-// (docs/frame.md).
+// Counts the chunks that are stored in one way: "raw", "keyframe", "delta" or "scaled delta"
+// (varve/options.h, docs/frame.md). A chunk that is only a reference to another chunk, or to the
+// chunk of a master, is not counted. An encoded chunk is called a frame.
 struct CodecUse {
   std::string codec;
   uint64_t num_chunks = 0;
@@ -65,11 +66,11 @@ struct CodecUse {
   uint64_t stored_bytes = 0;
 };
 
-// Counts the planes that one coder has encoded: "raw", "zstd", "sparse" and others. A frame is
-// split into planes, such as the low and the high bytes of its elements (docs/frame.md). The coder
-// "header" stands for the other bytes of frames. "unknown" stands for whole frames that were saved
-// by a version of varve that did not count coders. The rows of all coders add up to all bytes of
-// the frames.
+// A frame is split into planes, such as the low and the high bytes of its elements (docs/frame.md).
+// CoderUse counts the planes that one coder has encoded: "raw", "zstd", "sparse" and others. The
+// coder "header" stands for the other bytes of frames. "unknown" stands for whole frames that were
+// saved by a version of varve that did not count coders. The rows of all coders add up to all bytes
+// of the frames.
 struct CoderUse {
   std::string coder;
   uint64_t num_planes = 0;
@@ -87,13 +88,15 @@ struct SaveReport {
   std::chrono::duration<double> elapsed{};  // from Begin to the end of Commit
   std::vector<CodecUse> by_codec;           // the chunks that Commit wrote, a row for each codec
   std::vector<CoderUse> by_coder;           // the same chunks, a row for each coder
-  // Records of the parent step that could not be read. The save stored their chunks anew, so its
-  // own step is complete.
+  // Messages about damaged records (docs/format.md) of the parent step. The save stored the chunks
+  // of these records anew, so its own step is complete.
   std::vector<std::string> warnings{};
 };
 
 // Collects one checkpoint and makes it visible in one atomic step. Store::Begin makes a writer. If
-// a writer is destroyed without Commit, it calls Abandon.
+// a writer is destroyed without Commit, it calls Abandon. After Commit or Abandon, every call but
+// Abandon returns kFailedPrecondition. After kInvalidArgument of any call but Commit, the writer
+// can still be used.
 //
 // Thread rule: one thread at a time. The store must outlive the writer.
 class CheckpointWriter {
@@ -105,8 +108,7 @@ class CheckpointWriter {
   // Adds a tensor. Name, shape and strides are copied. `view.data` must stay valid *and unchanged*
   // until Commit or Abandon returns: varve reads it straight from there, on its own threads, and
   // makes no second copy of the state. kInvalidArgument: bad name, dtype, shape or strides, or a
-  // (name, shard) that this checkpoint has already. The writer stays usable then.
-  // kFailedPrecondition: the writer has been committed or abandoned.
+  // tensor of this name and shard was added before.
   virtual Status Put(const TensorView& view) = 0;
 
   // Adds an opaque item (data-loader state, a pickled object) of up to 64 MiB. The bytes are
@@ -118,7 +120,7 @@ class CheckpointWriter {
   virtual Status SetTrainerProgress(const TrainerProgress& state) = 0;
   virtual Status SetTopology(const Topology& topology) = 0;
 
-  // SetMetric sets a metric of this step, which may be infinite or NaN. The step expression
+  // SetMetric sets a metric of this step. `value` may be infinite or NaN. The step expression
   // "best:loss" compares the metrics named loss. AddTag gives this step a tag. If another step of
   // the run has the tag, the tag moves. kInvalidArgument: see ValidateName and ValidateTag.
   virtual Status SetMetric(std::string_view name, double value) = 0;
@@ -127,9 +129,10 @@ class CheckpointWriter {
   // Encodes and writes the checkpoint, makes all of it durable, then makes it visible in one atomic
   // step. When it returns ok, the checkpoint survives power loss. On error nothing is visible and
   // the writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile,
-  // and SaveOptions::on_existing is kError.
-  // kInvalidArgument: the shards of a tensor do not make a whole tensor, or replicas differ.
-  // kIOError: for example, the disk is full.
+  // and SaveOptions::on_existing is kError. kFailedPrecondition: on_existing is kReplace or kFork,
+  // and a step that must give way is in use by another save or a drop. kAborted: a StopScope ended
+  // the call (varve/stop.h). kInvalidArgument: the shards of a tensor do not make a whole tensor,
+  // or replicas differ. kIOError: for example, the disk is full.
   virtual Result<SaveReport> Commit() = 0;
 
   // Ends the save without a checkpoint. Files that it wrote are removed. Does nothing after Commit
@@ -155,8 +158,8 @@ Status ValidateRun(std::string_view run);
 class ReadRequest {
  public:
   // Reads the global tensor. `slice` has one range for each axis. Empty = the whole tensor. A
-  // tensor that was saved without layouts has no global tensor. Its shard 0 is read instead, also
-  // if there are others.
+  // tensor that was saved without layouts has no global tensor. Its shard 0 is read instead, even
+  // if there are other shards.
   static ReadRequest Tensor(std::string_view name, std::span<std::byte> out,
                             std::span<const Range> slice = {}) {
     return {name, kAllShards, out, slice, nullptr, {}};
@@ -181,7 +184,8 @@ class ReadRequest {
 
   // Reads the part of the global tensor that `layout` describes, from whatever shards hold it. If a
   // shard with this very layout is stored, its padding is read, too. Otherwise padding in `out` is
-  // filled with `padding`, which is one element. Empty = zeros.
+  // filled with `padding`, the bytes of one element. Empty = zero bytes. kInvalidArgument:
+  // `padding` has another size.
   static ReadRequest Region(std::string_view name, const ShardLayout& layout,
                             std::span<std::byte> out, std::span<const std::byte> padding = {}) {
     return {name, kAllShards, out, {}, &layout, padding};
@@ -211,9 +215,10 @@ class ReadRequest {
   std::span<const std::byte> padding_;
 };
 
-// Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped while it is
-// read, calls return kNotFound, never wrong bytes. But a reader goes on reading if it comes from
-// the Store of a group that was opened with Store::Open or Group::Join.
+// Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped while a reader
+// of it is open, calls of the reader return kNotFound, never wrong bytes. There is one exception: a
+// reader keeps its step if it comes from the Store of a group that Store::Open or Group::Join
+// returned.
 //
 // Thread rule: any number of threads at a time. The store must outlive the reader.
 class CheckpointReader {
@@ -230,17 +235,18 @@ class CheckpointReader {
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
   // Returns the shard with this number. With kAllShards, returns the global tensor. A tensor that
-  // was saved without layouts has no global tensor. Its shard 0 is returned instead, also if there
-  // are others. kNotFound names the tensor and the step.
+  // was saved without layouts has no global tensor. Its shard 0 is returned instead, even if there
+  // are other shards. kNotFound names the tensor and the step.
   virtual Result<TensorInfo> Find(std::string_view name, uint32_t shard = kAllShards) const = 0;
 
   // Reads a whole tensor, row-major. `out` must be exactly logical_bytes long (kInvalidArgument
   // says both sizes). The digest of every chunk is verified. kCorruption names run, step, tensor
-  // and chunk. The contents of `out` are unspecified after an error.
+  // and chunk. kNotFound: as Find. The contents of `out` are unspecified after an error.
   virtual Status Read(std::string_view name, std::span<std::byte> out) const = 0;
   // Reads a slice, row-major. `slice` has one range for each axis. Only the chunks that overlap the
-  // slice are read. A slice of a type of less than a byte must begin and end on whole bytes. Errors
-  // as Read. kInvalidArgument: also when a range lies outside of its axis.
+  // slice are read. If an element has less than a byte, every contiguous piece of the slice must
+  // begin and end on whole bytes. Errors as Read. kInvalidArgument also means that a range lies
+  // outside its axis.
   virtual Status ReadSlice(std::string_view name, std::span<const Range> slice,
                            std::span<std::byte> out) const = 0;
   // Reads many tensors, shards and regions in parallel. Returns the first error. kCorruption names

@@ -13,24 +13,25 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());   // usually returns at once, too
 //   OptimizerStep(stream);                        // comes after the reads of the save
 //
-// The contract is about streams instead of threads. The given stream of a device is its stream in
-// CudaOptions::streams. When the trainer calls BeginSave, the work that writes the tensors must be
-// in the given stream already, or the given stream must already wait for it. From BeginSave until
-// AwaitStaged returns, the trainer does not add work that changes or frees the tensors to any
-// stream. When AwaitStaged has returned, the trainer may add such work to the given stream at once.
-// Another stream must first wait (cudaStreamWaitEvent) for the event that released() returns then.
-// No call waits for work in streams other than the given ones and varve's own. No call synchronizes
-// a device.
+// The contract of varve/async_checkpointer.h says that the tensors must not change from BeginSave
+// until AwaitStaged has returned. For tensors on GPUs this is a rule about work in CUDA streams.
+// *The given stream* of a device is its stream in CudaOptions::streams. When the trainer calls
+// BeginSave, the work that writes the tensors must be in the given stream already, or the given
+// stream must already wait for it. From BeginSave until AwaitStaged returns, the trainer does not
+// add work that changes or frees the tensors to any stream. When AwaitStaged has returned, the
+// trainer may add such work to the given stream at once. Another stream must first wait
+// (cudaStreamWaitEvent) for the event that released() returns then. No call waits for work in
+// streams other than the given ones and varve's own. No call synchronizes a device.
 //
-// The device digests its tensors. Only chunks that differ from the step before are copied to the
-// host. While the trainer works, they are copied straight from the tensors. While the trainer waits
-// in AwaitStaged (or AsyncCheckpointer::Save), they are first copied to staging memory of the
+// The device digests its tensors. Only chunks that differ from the last saved step are copied to
+// the host. While the trainer works, they are copied straight from the tensors. While the trainer
+// waits in AwaitStaged (or AsyncCheckpointer::Save), they are first copied to staging memory of the
 // device, as far as CudaOptions::staging_bytes allows.
 //
 // A trainer whose current stream changes, as that of PyTorch may, names the device in
 // CudaOptions::devices instead. The source then makes a stream of its own for that device, and this
-// stream takes the place of the given one. The trainer adds no work to it. Follow and Release order
-// it with the trainer's current stream:
+// stream takes the place of the given one. The trainer adds no work to this stream. Follow and
+// Release order this stream with the trainer's current one:
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto source,
 //                          varve::CudaTensorSource::Create({.devices = {0}}));
@@ -42,7 +43,10 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());
 //   VARVE_RETURN_IF_ERROR(source->Release({0, stream}));  // later work waits for the reads
 //
-// varve's own streams have the least priority that the device knows, which is the greatest number
+// Call Release after AsyncCheckpointer::Save, too. With many ranks, call it after SetMetrics and
+// SetTag, because they call AwaitStaged.
+//
+// varve's own streams have the lowest priority of the device, which is the greatest number
 // (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. A trainer that
 // makes its streams by cudaStreamCreateWithPriority, with any smaller number, has its kernels
 // placed before those of varve.
@@ -69,16 +73,17 @@ struct CudaOptions {
   // The trainer's stream of each device that has tensors, one for each device. The streams must
   // outlive the source.
   std::vector<CudaStream> streams;
-  // Devices that have tensors, and whose stream may change (Follow). None of them is in `streams`.
+  // Devices that have tensors, but no entry in `streams`, because the trainer's stream on them may
+  // change (Follow).
   std::vector<int> devices{};
   // Bytes of staging memory on each device, for chunks that are copied while the trainer waits. 0 =
-  // the trainer waits until they are on the host.
+  // AwaitStaged waits until these chunks are on the host.
   uint64_t staging_bytes = uint64_t{256} << 20;
   // How many blocks of 256 threads a digest kernel runs on each SM of the device, while the trainer
   // computes (BeginSave). One block has 128 registers a thread, so it leaves half of the SM's
   // registers to the trainer's kernels. 0 = as many blocks as there is room for. The digests are
-  // then done soonest, but the trainer's kernels wait for them. A save for which the trainer waits
-  // (AsyncCheckpointer::Save) always takes as many as there is room for.
+  // then ready earliest, but the trainer's kernels wait for them. A save for which the trainer
+  // waits (AsyncCheckpointer::Save) always takes as many as there is room for.
   uint32_t digest_blocks = 1;
   // While the trainer computes, a device digests its tensors in parts. The number of parts is the
   // tensors' bytes / digest_part_bytes, rounded down. It is at least 1, and at most 8 or the number
@@ -99,8 +104,8 @@ class CudaTensorSource : public DeviceTensorSource {
   static Result<std::shared_ptr<CudaTensorSource>> Create(const CudaOptions& options);
 
   // Returns an event that comes after all reads of the device's tensors. Call it after AwaitStaged,
-  // to make other streams than the given one wait (cudaStreamWaitEvent). The source owns the event.
-  // kInvalidArgument: CudaOptions does not name this device.
+  // to make other streams than the given one wait (cudaStreamWaitEvent). The source owns the event,
+  // and uses the same event for all saves. kInvalidArgument: CudaOptions does not name this device.
   virtual Result<cudaEvent_t> released(int device) const = 0;
 
   // Makes the source's own stream of this device wait for the work that `stream` has now. The

@@ -13,13 +13,14 @@
 // it has all digests. At the end it calls MarkRelease and AwaitCopies. If MarkBegin fails, no save
 // starts. An error of BeginDigests, TakeDigests, CopyToHost or AwaitCopies fails the save. If
 // MarkRelease fails, AwaitStaged returns its error. A save in the root of a group then fails on all
-// ranks. Any other save goes on, and may still commit. Chunks whose digest is that of the step
-// before are not copied. The checkpointer digests each copy again on the host. A copy whose digest
-// differs from that of TakeDigests fails the save.
+// ranks. Any other save goes on, and may still commit. A chunk whose digest is the same as in the
+// last saved step is not copied. The checkpointer digests each copy again on the host. A copy whose
+// digest differs from that of TakeDigests fails the save.
 //
 // Thread rule: the trainer's thread calls Check, Prepare, PrepareDigestNow, MarkBegin and
 // MarkRelease. The other calls of a save come from several threads, one after the other. Another
-// thread may call DigestNow at the same time. Any thread may call Read at any time.
+// thread may call DigestNow at the same time. Any thread may call Read at any time. The calls of a
+// load (bounce, Write, AwaitWrites and CopyOnDevice) come from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -56,14 +57,16 @@ class DeviceTensorSource {
   DeviceTensorSource(const DeviceTensorSource&) = delete;
   DeviceTensorSource& operator=(const DeviceTensorSource&) = delete;
 
-  // Returns Ok when the source can read and write these bytes. kInvalidArgument: the source does
-  // not know the device, or the bytes are not in its memory. The message says where they are.
+  // Returns Ok when the source can read and write these bytes. `tensor` is a whole tensor as one
+  // chunk. kInvalidArgument: the source does not know the device, or the bytes are not in its
+  // memory. The message says where they are.
   virtual Status Check(const Chunk& tensor) = 0;
   // Says which chunks each save digests, until the next Prepare. Prepare allocates the memory that
-  // these digests need. It pins `host`, to which CopyToHost will copy, and unpins the range of the
-  // call before. That earlier range is freed only after this call. The checkpointer calls Prepare
-  // again when the tensors, or their places, have changed. Before it frees or resizes its staging
-  // memory, it calls Prepare with no chunks and an empty `host`. kUnavailable: not enough memory.
+  // these digests need. It pins `host`, to which CopyToHost will copy. It unpins the range that the
+  // previous Prepare pinned. The checkpointer frees that range only after this call. The
+  // checkpointer calls Prepare again when the tensors, or their places, have changed. Before it
+  // frees or resizes its staging memory, it calls Prepare with no chunks and an empty `host`.
+  // kUnavailable: not enough memory.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
   // Allocates the memory that DigestNow of `chunks` needs. kUnavailable: not enough memory. No call
   // but Prepare and PrepareDigestNow may allocate memory on a device.
@@ -92,8 +95,8 @@ class DeviceTensorSource {
   virtual Result<std::span<const Digest>> TakeDigests(size_t have) = 0;
   // Starts to copy chunks to memory of the host. TakeDigests has returned their digests. A save may
   // call it several times, with each chunk at most once. It returns when all work that reads these
-  // chunks is enqueued. The result counts the bytes that did not fit in staging memory of a device
-  // while the trainer waited. The trainer had to wait for their copy to the host.
+  // chunks is enqueued. Returns the number of bytes for whose copy to the host the trainer had to
+  // wait, because the staging memory of the device was full.
   virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
   // After this call, work that is added to the trainer's streams runs only after all reads of the
   // trainer's tensors. The checkpointer also calls it after an error of the calls above.
@@ -104,18 +107,19 @@ class DeviceTensorSource {
   // written.
   virtual Status AwaitCopies() = 0;
 
-  // Digests chunks, waits, and returns the digests in the order of the chunks. In a save the chunks
-  // are parts of tensors, as they were at the last MarkBegin. In a load they are bytes that other
-  // ranks have sent (RankGroup::AllToAllToDevice), as they are now. `seed` is any number. The
-  // checkpointer has called PrepareDigestNow before, for chunks that need at least as much memory
-  // as these. The source owns the digests, until the next call of DigestNow.
+  // Digests chunks, waits, and returns chunks.size() digests in the order of the chunks. In a save
+  // the chunks are parts of tensors, as they were at the last MarkBegin. In a load they are bytes
+  // that other ranks have sent (RankGroup::AllToAllToDevice), as they are now. `seed` is any
+  // number. The checkpointer has called PrepareDigestNow before, for chunks that need at least as
+  // much memory as these. The source owns the digests, until the next call of DigestNow.
   virtual Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) = 0;
   // Copies a chunk to the host, and waits for it. The trainer does not change the tensor before
   // this has returned.
   virtual Status Read(const Chunk& from, std::span<std::byte> to) = 0;
   // Returns memory of the host that Write copies from at full speed. The source owns it, and one
   // load at a time uses it. A load fills one half while the other is being written to devices. The
-  // load writes pieces larger than a half from other memory. The bounce memory may be empty.
+  // load writes pieces larger than a half from other memory. The bounce memory may be empty. The
+  // load then writes from other memory alone.
   virtual std::span<std::byte> bounce() = 0;
   // Starts to copy to a device. The copy runs after the work that is in the device's stream at the
   // time of the call. Write does not make that stream wait for the copy. Only AwaitWrites of the

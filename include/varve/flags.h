@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The flags of a trainer that say when to save and what to load. A flag that exists in Megatron,
-// too, has the same name there. The modes of --dist-ckpt-strictness also have Megatron's names, but
-// they may do something else. Megatron calls "unexpected" what varve calls "missing", and the other
-// way round (Strictness in varve/load.h). The flags work with any argument parser:
+// The flags of a trainer that say when to save and what to load. A flag that Megatron has, too, has
+// Megatron's name. The modes of --dist-ckpt-strictness also have Megatron's names, but they may do
+// something else. Megatron calls "unexpected" what varve calls "missing", and the other way round
+// (Strictness in varve/load.h). The flags work with any argument parser:
 //
 //   varve::CheckpointFlags flags;
 //   for (const varve::FlagSpec& flag : varve::CheckpointFlagSpecs(&flags)) {
@@ -35,11 +35,12 @@ struct CheckpointFlags {
   bool save_optim = true;                 // --no-save-optim
   bool async_save = true;                 // --async-save, --no-async-save
   uint64_t max_checkpoint_keep = 0;       // --max-checkpoint-keep K, where 0 keeps all
-  uint64_t keep_every = 0;                // --keep-every STEPS
-  std::optional<KeepBest> keep_best;      // --keep-best METRIC[:max]
-  std::string remote;                     // --remote URL, of an object store (varve/remote.h)
-  uint64_t remote_interval = 1;           // --remote-interval SAVES
-  uint64_t remote_keep = 0;               // --remote-keep K, where 0 keeps all
+  // These two flags need --max-checkpoint-keep.
+  uint64_t keep_every = 0;            // --keep-every STEPS
+  std::optional<KeepBest> keep_best;  // --keep-best METRIC[:max]
+  std::string remote;                 // --remote URL, of an object store (varve/remote.h)
+  uint64_t remote_interval = 1;       // --remote-interval SAVES
+  uint64_t remote_keep = 0;           // --remote-keep K, where 0 keeps all
 
   std::string load;                               // --load FOLDER
   std::string ckpt_step;                          // --ckpt-step [RUN@]STEP, empty = latest
@@ -48,6 +49,7 @@ struct CheckpointFlags {
   bool exit_on_missing_checkpoint = false;        // --exit-on-missing-checkpoint
   Strictness strictness = Strictness::kRaiseAll;  // --dist-ckpt-strictness MODE
 
+  // The times below are more than 0 and at most 1e9.
   std::optional<uint64_t> exit_interval;        // --exit-interval STEPS
   std::optional<double> exit_duration_in_mins;  // --exit-duration-in-mins MINUTES
   std::optional<double> exit_deadline_in_secs;  // --exit-deadline-in-secs SECONDS

@@ -23,8 +23,8 @@
 namespace varve {
 
 // Says how layers are divided among pipeline stages. The layers are cut into stages * chunks
-// consecutive pieces. The first `layers % pieces` pieces have one layer more than the others. Chunk
-// c of stage s is piece number c * stages + s.
+// consecutive pieces. The first `layers % (stages * chunks)` pieces have one layer more than the
+// others. Chunk c of stage s is piece number c * stages + s.
 struct Pipeline {
   int64_t layers = 0;
   int64_t stages = 1;
@@ -55,7 +55,7 @@ Result<std::vector<int64_t>> ExpertsOfRank(int64_t experts, RankOf ep);
 // Thread rule: one thread at a time while rules are added. Then any thread may call Apply.
 class GlobalNames {
  public:
-  // Adds a rule for numbers behind `prefix`, which is one or more dotted components of a name. If a
+  // Adds a rule for numbers after `prefix`, which is one or more dotted components of a name. If a
   // name has these components in a row, anywhere, and then a number N, the rule replaces N by
   // numbers[N]. Only the first such place in a name counts. kInvalidArgument: the prefix is empty,
   // or has numbers already.
@@ -64,13 +64,13 @@ class GlobalNames {
   // Returns the global name: numbers are replaced, and the names of torch's wrappers are removed.
   // Removed are the components "_orig_mod", "_fsdp_wrapped_module" and "_checkpoint_wrapped_module"
   // anywhere, and all components "module" at the front of the name. If the name starts with a kind
-  // of optimizer state, "module" is also removed right behind this kind. The kinds are exp_avg,
+  // of optimizer state, "module" is also removed directly after this kind. The kinds are exp_avg,
   // exp_avg_sq, max_exp_avg_sq, momentum, momentum_buffer, master, fp32_param and main_param.
   // "optimizer." or "optimizer.state." may come before the kind.
   //
-  // nullopt: a component begins with "__pp". InfiniTrain lists such a module a second time, under
-  // its usual name. So the caller skips a tensor for which Apply returns nullopt. kInvalidArgument
-  // names a number N for which the `numbers` of its rule have no entry.
+  // nullopt: a component begins with "__pp". The caller skips such a tensor, because InfiniTrain
+  // lists it a second time, under its usual name. kInvalidArgument names a number N for which the
+  // `numbers` of its rule have no entry.
   Result<std::optional<std::string>> Apply(std::string_view name) const;
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The results of Store::Log and Store::Diff, which say how tensors changed from step to step. Log
-// compares lists of chunk digests. So does Diff for a tensor that both checkpoints cut alike.
-// Neither reads a list that both steps share. Diff compares a tensor that was cut in different ways
-// byte by byte. All types here are plain values.
+// compares the digests of chunks, and reads no tensor data. Diff does the same for a tensor that
+// both checkpoints cut alike. Digests that both steps share are not read. Diff compares a tensor
+// that was cut in different ways byte by byte. All types here are plain values.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace varve {
 
-// A step at which a tensor differs from the step before it in the same run (or first appears).
+// A step at which a tensor differs from the run's step before it, or at which it first appears.
 struct TensorChange {
   uint64_t step = 0;
   uint64_t num_chunks = 0;      // in all shards of the tensor
@@ -44,8 +44,8 @@ struct TensorDiff {
   uint32_t shard = 0;
   // True: the shard was not compared. Its dtype, its shape or the shape of its global tensor
   // differs, or only one of the checkpoints has the shard. All its chunks count as changed. If only
-  // the earlier checkpoint has the shard, no chunk is counted. A tensor that was only cut in
-  // another way is not reshaped (CheckpointDiff).
+  // the earlier checkpoint has the shard, no chunk is counted. `reshaped` is false for a tensor
+  // that was only cut in another way (see CheckpointDiff).
   bool reshaped = false;
   uint64_t num_chunks = 0;
   uint64_t changed_chunks = 0;
@@ -58,8 +58,7 @@ struct TensorDiff {
 // Lists the tensors of two checkpoints, ordered by name, then shard. If any shard of a tensor has
 // changed, `changed` has an entry for each such shard, and the tensor is not in `unchanged`. A
 // tensor that the two checkpoints cut in different ways is compared as one global tensor.
-// TensorDiff::shard is 0 then, and TensorDiff counts pieces of the global tensor, which have as
-// many elements as a chunk has.
+// Its TensorDiff::shard is 0. Its chunk counts are of the global tensor cut into chunks.
 struct CheckpointDiff {
   std::vector<std::string> added;
   std::vector<std::string> removed;

@@ -12,9 +12,9 @@
 //   // ... and its moments, which ZeRO has cut again, on rank 2 of 8.
 //   VARVE_ASSIGN_OR_RETURN(const varve::ShardLayout moments, varve::SliceFlat(weight, {2, 8}));
 //
-// Each function cuts the part that `layout` holds already, so cuts can be applied one after the
-// other. The functions Split* cut an axis. The functions Slice* cut the flat sequence of elements.
-// A layout with a flat range cannot be cut again. `axis` counts from 0. All functions are pure, and
+// Each function cuts the part that `layout` describes, so cuts can be applied one after the other.
+// The functions Split* cut an axis. The functions Slice* cut the flat sequence of elements. A
+// layout with a flat range cannot be cut again. `axis` counts from 0. All functions are pure, and
 // any thread may call them. kInvalidArgument says what does not fit, what was found and what was
 // expected.
 #pragma once
@@ -55,8 +55,8 @@ Result<ShardLayout> SplitChunks(ShardLayout layout, size_t axis, RankOf group);
 struct Placement {
   RankOf mesh;                         // the rank's coordinate on this dimension
   std::optional<size_t> shard_axis{};  // Shard(axis), or unset = Replicate()
-  // True: _StridedShard(axis), which FSDP2 uses on top of tensor parallelism. Its mesh dimension
-  // comes before the others, but its cut is made after theirs.
+  // True: _StridedShard(axis), which FSDP2 uses on top of tensor parallelism. The mesh dimension of
+  // such a placement comes first, but its cut is made after the cuts of the other dimensions.
   bool is_strided = false;
 };
 // Places a tensor on a device mesh. `placements` are in the order of the mesh's dimensions. Each
@@ -72,7 +72,7 @@ Result<ShardLayout> TakeIndices(ShardLayout layout, size_t axis, Range indices);
 Result<ShardLayout> SplitFused(ShardLayout layout, size_t axis, std::span<const int64_t> part_sizes,
                                RankOf tp);
 // Cuts an axis into attention heads of equal size, as for separate key and value weights. If there
-// are fewer heads than ranks, ranks / num_heads neighbours hold the same head.
+// are fewer heads than ranks, each head is on ranks / num_heads neighbouring ranks.
 Result<ShardLayout> SplitHeads(ShardLayout layout, size_t axis, int64_t num_heads, RankOf tp);
 
 // The heads of fused query, key and value weights or biases. Each key_value head serves
@@ -90,10 +90,10 @@ enum class QkvOrder {
 // Cuts fused query, key and value weights or biases. A rank holds an equal part of the query heads,
 // and the keys and values that serve them. `global` is the order in the global tensor. `held` is
 // the order on the rank. If several ranks hold the same keys and values, each rank must save two
-// shards. It makes both with TakeIndices from the layout that SplitQkv returned. One holds the
-// rank's queries, which are the first indices of that layout on the axis. The other holds its keys
-// and values, which are the rest. Then the shards of the same keys and values have equal layouts,
-// and the store takes them for replicas.
+// shards. It makes both from the layout that SplitQkv returned. TakeIndices(layout, axis, {0, q})
+// holds the rank's queries, where q is query / ranks * head_size. TakeIndices(layout, axis, {q, n})
+// holds its keys and values, where n is the number of indices of the layout on the axis. Then the
+// shards of the same keys and values have equal layouts, and the store takes them for replicas.
 Result<ShardLayout> SplitQkv(ShardLayout layout, size_t axis, const AttentionHeads& heads,
                              RankOf tp, QkvOrder global = QkvOrder::kParts,
                              QkvOrder held = QkvOrder::kParts);
@@ -142,14 +142,15 @@ enum class OwnerOrder {
 Result<std::vector<int64_t>> AssignOwners(std::span<const int64_t> sizes, int64_t ranks,
                                           OwnerOrder order);
 
-// Describes a flat buffer in which tensors lie one after the other. It is cut into parts for ranks
-// without regard to where tensors begin and end. All numbers count elements. The functions Fuse*
-// compute it from the sizes of tensors. A trainer that knows its real offsets fills it in itself.
+// Describes a flat buffer in which tensors lie one after the other. All numbers count elements. The
+// functions Fuse* compute the buffer from `sizes`, the elements of each tensor. `element_bytes` is
+// the size of an element in bytes. A trainer that knows its real offsets fills in a FlatBuffer
+// itself.
 struct FlatBuffer {
   // The range of each tensor, in the order of `sizes`. It may include padding after the tensor.
   std::vector<Range> tensors;
-  // The ranges of buckets. Each bucket holds whole tensors, and is cut into equal parts, one for
-  // each rank.
+  // The ranges of buckets. Each bucket holds whole tensors. It is cut into equal parts, one for
+  // each rank, without regard to where tensors begin and end.
   std::vector<Range> buckets;
 };
 // The buffer of Paddle's stage 1 v2. It is one bucket. Each tensor is padded to a multiple of 256
@@ -171,7 +172,7 @@ Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks);
 // The flat parameter of one wrapped unit in FSDP1. It has the parameters in the order of the unit's
 // modules, and padding at the end to a multiple of the number of ranks. A shared parameter occurs
 // once. With use_orig_params each parameter begins at a multiple of 16 bytes. `element_bytes` is
-// the size of an element of the type that forward uses. It has a meaning only with use_orig_params
+// the size of an element of the type that forward uses. It is ignored without use_orig_params
 // (FlatParamHandle in torch/distributed/fsdp/_flat_param.py).
 Result<FlatBuffer> FuseFsdpUnit(std::span<const int64_t> sizes, int64_t element_bytes,
                                 int64_t ranks, bool use_orig_params);

@@ -28,7 +28,7 @@ namespace varve {
 // the checkpoint lacks. *Unexpected*: the checkpoint has a name that the target lacks. An
 // item is never unexpected: LoadState says what happens to items that the target lacks. The modes
 // have names of Megatron's --dist-ckpt-strictness. Megatron means the opposite by missing and
-// unexpected, so equal names do not promise equal behaviour. A tensor of another shape, or of
+// unexpected, so a mode of the same name may do something else. A tensor of another shape, or of
 // another dtype without `convert_dtype`, is always an error.
 enum class Strictness {
   kRaiseAll,            // missing and unexpected are errors
@@ -42,15 +42,15 @@ std::string_view StrictnessName(Strictness strictness);
 Result<Strictness> ParseStrictness(std::string_view name);
 
 // RNG states, items with a rank (StateItem), and tensors saved with ReplicaPolicy::kKeepPerRank
-// belong to single ranks. RankStates says what a load does with them when the topologies say that
-// the number of ranks has changed. They belong to no rank of the new job then.
+// belong to single ranks. RankStates says what a load does with them when Topology::world_size of
+// the checkpoint and of the target differ. They then belong to no rank of the new job.
 enum class RankStates {
   kError,  // the load fails, and kInvalidArgument names them
   // They are left out and named in the report. The trainer makes new ones, e.g. from DerivedSeed.
   kDrop,
 };
-// Returns a seed for a rank's generator whose saved state was left out. It is a hash (splitmix64)
-// of the consumed samples and the rank.
+// Returns a seed for a rank's random number generator whose saved state was left out. It is a hash
+// (splitmix64) of the consumed samples and the rank.
 uint64_t DerivedSeed(int64_t consumed_samples, uint32_t rank);
 
 struct LoadOptions {
@@ -62,10 +62,9 @@ struct LoadOptions {
   // False: the trainer progress and the items are not loaded, as for fine-tuning.
   bool trainer_state = true;
   // Globs of target names ('*' is any run of characters). No include = everything. A tensor that
-  // they leave out is not loaded, and is neither missing nor unexpected. A master may be an
-  // exception to this. If a weight is loaded, and its master is left out by the globs or by
-  // `optimizer`, the master is made from the weight. Otherwise the next optimizer step would undo
-  // the load.
+  // the globs leave out is not loaded, and is neither missing nor unexpected. There is one
+  // exception. If a weight is loaded, and its master is left out by the globs or by `optimizer`,
+  // the master is made from the weight. Otherwise the next optimizer step would undo the load.
   std::vector<std::string> include;
   std::vector<std::string> exclude;
   NameMap rename;
@@ -125,14 +124,15 @@ struct LoadReport {
 // that it has under these names must have equal values. If tensors of the target share memory
 // without being tied, the memory may get the values of any one of them.
 //
-// A load uses all cores. Strided and converted tensors take up to 64 MiB of scratch memory.
+// A load uses all cores. Strided and converted tensors take up to 64 MiB of scratch memory in all.
 //
 // Thread rule: one thread at a time for each target.
 //
 // kInvalidArgument names the step and lists every mismatch, each on a line. Nothing has changed
 // then. After any other error the contents of the tensors are unspecified, and the other fields of
-// `into` have not changed. If memory runs out while items are filled, variables may have changed.
-// kCorruption: stored bytes are damaged. kNotFound: the step was dropped meanwhile.
+// `into` have not changed. kUnavailable: memory ran out. If it did while items were filled,
+// variables may have changed. kCorruption: stored bytes are damaged. kNotFound: the step was
+// dropped meanwhile.
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into);
 

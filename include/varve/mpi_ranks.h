@@ -25,8 +25,8 @@ struct MpiRanksOptions {
 };
 
 // Makes the group. The call is collective. If MPI is not initialised, MpiRanks initialises it, and
-// finalizes it when the process exits. After a group has failed, varve does not finalize MPI. When
-// this process then exits, mpirun ends the whole job. MPI must be initialised with
+// finalizes it when the process exits. After a group has failed, varve does not finalize MPI, so
+// mpirun ends the whole job when this process exits. MPI must be initialised with
 // MPI_THREAD_MULTIPLE if several threads call groups at the same time, or if a thread calls a group
 // while the trainer calls MPI. kUnavailable: varve was built without MPI, or MPI failed. The
 // message has the text of MPI.

@@ -34,8 +34,8 @@ class NameMap {
   // already.
   Status AddPair(std::string_view from, std::string_view to);
   // Renames names that an ECMAScript regular expression matches as a whole. $1, $2 ... in `to`
-  // stand for its groups. kInvalidArgument: the expression is wrong, and the message says why. Or
-  // `to` uses a group that the expression does not have, and the message says which.
+  // stand for its groups. kInvalidArgument says why the expression is wrong, or which group in `to`
+  // the expression does not have.
   Status AddRegex(std::string_view pattern, std::string_view to);
   // Adds the pairs of a text file: "from to" on a line, separated by white space. Empty lines and
   // lines that start with '#' are skipped. Errors name file and line, and nothing is added then.
@@ -44,7 +44,7 @@ class NameMap {
   // Takes a name of the checkpoint, and returns the name that the target has for it.
   std::string Apply(std::string_view name) const;
   // Returns the `from` of each pair that matches none of these names, in the order of the pairs.
-  // Such a pair may have a typing error.
+  // Such a pair may be misspelt.
   std::vector<std::string> PairsWithoutUse(std::span<const std::string> names) const;
   bool empty() const { return pairs_.empty() && regexes_.empty(); }
 

@@ -35,8 +35,8 @@ struct NcclOptions {
   // device memory, until the group is gone.
   size_t piece_bytes = size_t{4} << 20;
   // How long a call waits for NCCL while nothing arrives. Before a call uses NCCL, the ranks agree
-  // on the call over the second RankGroup. There the limit is at first that of `host`. The group's
-  // set_timeout changes both limits.
+  // on the call over the second RankGroup. The second RankGroup starts with the limit of `host`.
+  // The group's set_timeout changes both limits.
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 

@@ -28,30 +28,30 @@ enum class Entropy {
   // AVX2 nor AVX-512 has no such bytes.
   kAuto,
   kZstd,  // zstd frames, which other tools can read too. The choice for archives
-  kRans,  // rANS, also where it is slow. Use it when faster machines will read the store
+  kRans,  // rANS, even where it is slow. Use it when faster machines will read the store
 };
 
 struct StoreOptions {
   Compression compression = Compression::kAuto;
-  // The entropy coder. Each writer chooses it anew when it opens the store. There is one exception:
-  // in a store that was created with kZstd, or by an older version, all writers write zstd,
-  // whatever they chose. So programs that do not know rANS can read such a store. A store that was
-  // created with kAuto may get rANS later, even if kAuto chose zstd at first.
+  // The entropy coder. Each process that opens the store for writing chooses it anew. There is one
+  // exception: in a store that was created with kZstd, or by an older version, all saves write
+  // zstd, whatever the process chose. So programs that do not know rANS can read such a store. A
+  // store that was created with kAuto may get rANS later, even if kAuto chose zstd at first.
   Entropy entropy = Entropy::kAuto;
   // Bytes of memory for the chunks that a save is encoding. The encoded chunks, and their copies in
   // the buffers of RocksDB, count too. Two chunks are encoded at a time even if they need more than
-  // this. In addition, a save takes memory for each thread and each tensor (docs/architecture.md,
+  // this. In addition, a save takes memory for each thread and each tensor (docs/decisions.md,
   // "Memory").
   uint64_t pipeline_budget_bytes = uint64_t{256} << 20;
   // Worker threads of a save, a restore and a check. 0 = one for each core this process may use.
   int num_threads = 0;
-  // To read a delta, a reader decodes its chain: a keyframe, then each delta up to this one. A
-  // chain has at most this many chunks (1 to 63), the keyframe included. When a chain has that
-  // many, the next delta is made against the chain's keyframe again. So one keyframe may begin
-  // several chains. 1 = no deltas.
+  // The most chunks in a chain, the keyframe included, 1 to 63. Other values are clamped. To read a
+  // delta, a reader decodes its chain: a keyframe, then each delta up to the one that is read. When
+  // a chain is full, the next delta is made against the keyframe of the chain again. So one
+  // keyframe may start several chains. 1 = no deltas.
   int max_delta_depth = 8;
-  // The next delta is also made against the keyframe when the chain would otherwise have more
-  // encoded bytes than this number times the encoded bytes of its keyframe.
+  // The most encoded bytes in a chain, as a multiple of the encoded bytes of its keyframe. When a
+  // chain would get more, the next delta is made against the keyframe again.
   double max_path_ratio = 2.0;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its
@@ -68,14 +68,15 @@ struct CreateOptions {
   StoreOptions store;
 };
 
-// Reports the progress of a long operation. A worker thread of the operation calls it, about ten
-// times a second at most. `total_bytes` is 0 while it is unknown. The function must not call the
-// store.
+// Reports the progress of a long operation. A thread of the operation calls it. In Store::Check a
+// call may overlap with the next one if it takes longer than 0.1 s. The last call may come before
+// all bytes are done. `total_bytes` is 0 while it is unknown. The function must not throw, and must
+// not call the store.
 using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
 // Says what a save does when its step exists already.
 enum class OnExisting {
-  kError,  // Begin returns kAlreadyExists
+  kError,  // Begin returns kAlreadyExists, or Commit, if another writer was faster
   // The commit replaces the old checkpoint. A reader sees the old or the new one, never a mix. Tags
   // belong to the number of the step, so they stay and name the new checkpoint. Metrics belong to
   // the old checkpoint, so they go.
@@ -100,7 +101,8 @@ struct SaveOptions {
   // Worker threads of this save. 0 = as many as StoreOptions::num_threads of the store says.
   int num_threads = 0;
   // True: only threads of low priority work for this save, besides the thread that calls Commit.
-  // None of them is a worker thread of TBB. Use it for saves in the background of a training.
+  // They are threads of varve. The worker threads of TBB, which the trainer may use, do no work for
+  // this save. Use it for saves in the background of a training.
   bool low_priority = false;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lets the functions of varve/remote.h use URLs of Ceph RADOS: rados://POOL/NAMESPACE. It lies in a
-// library of its own, varve::rados, because it needs librados.
+// Lets the functions of varve/remote.h use URLs of Ceph RADOS: rados://POOL/NAMESPACE. UseRados is
+// in a library of its own, varve::rados, because it needs librados.
 //
 //   varve::UseRados();  // once, before the first such URL
 #pragma once

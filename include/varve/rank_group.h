@@ -6,9 +6,10 @@
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto options, varve::SocketRanksFromEnv());  // RANK and so on
 //   VARVE_ASSIGN_OR_RETURN(const auto group, varve::SocketRanks(options));
-//   VARVE_ASSIGN_OR_RETURN(const auto all, group->AllGather(mine));  // all[r] is of rank r
+//   VARVE_ASSIGN_OR_RETURN(const auto all, group->AllGather(mine));  // all[r]: from rank r
 //
-// Calls are collective. All ranks make the same calls in the same order. No call returns Ok before
+// Barrier, AllGather, Broadcast, AllReduce, AllToAll, AllToAllToDevice and Split are collective.
+// All ranks make the same collective calls in the same order. No collective call returns Ok before
 // all ranks have made it. A call reads its arguments only until it returns.
 //
 // Thread rule: each rank calls from one thread at a time.
@@ -62,7 +63,7 @@ class RankGroup {
   virtual Result<std::vector<std::vector<std::byte>>> AllToAll(
       std::span<const std::span<const std::byte>> to_each) = 0;
 
-  // Returns the device to whose memory AllToAllToDevice brings messages, or nothing if this kind of
+  // Returns the device in whose memory AllToAllToDevice delivers messages. nullopt: this kind of
   // group has no such call. All ranks have the same kind of group, each with a device of its own.
   virtual std::optional<int> device() const { return std::nullopt; }
   // A message with a short head and a body, both in memory of the host.
@@ -76,19 +77,19 @@ class RankGroup {
     std::span<const std::byte> body;  // in memory of device()
   };
   // As AllToAll, but each body arrives in memory of device(), where work of any stream may read it.
-  // The receiver's host gets only the head.
+  // The receiver's host gets only the head. `to_each` has size() messages.
   virtual Result<std::vector<BodyOnDevice>> AllToAllToDevice(std::span<const HeadAndBody> to_each) {
     (void)to_each;
     return Status::FailedPrecondition("this kind of group brings no messages to a device");
   }
 
   // Makes a new group of the ranks that pass the same color, in their order in this group, with the
-  // same timeout. Both groups are independent from then on. An error of one does not affect the
-  // other.
+  // same timeout. `color` is any number. Both groups are independent from then on. An error of one
+  // does not affect the other.
   virtual Result<std::unique_ptr<RankGroup>> Split(int color) = 0;
 
   // Returns the ranks that are known to have left or died. It does not communicate, so a rank whose
-  // machine has vanished is not among them. Any thread may call it, also during another call.
+  // machine has vanished is not among them. Any thread may call it, even during another call.
   virtual std::vector<int> gone() const { return {}; }
   // Sets how long later calls of this rank wait while nothing arrives. A kind of group without such
   // a limit ignores it.
@@ -116,7 +117,8 @@ std::vector<std::unique_ptr<RankGroup>> ThreadRanks(
 struct SocketRanksOptions {
   int rank = 0;
   int size = 1;
-  // The address at which rank 0 listens until all ranks have connected.
+  // The address at which rank 0 listens until all ranks have connected. The default host works if
+  // all ranks are on one machine. With more than one rank, `port` must be set.
   std::string host = "127.0.0.1";
   uint16_t port = 0;
   // The name of the job. It is the same on all ranks. Jobs that may use the same port must have

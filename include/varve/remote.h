@@ -15,8 +15,8 @@
 // A URL is file:///FOLDER, s3://BUCKET/PREFIX?endpoint=URL&region=REGION, or
 // rados://POOL/NAMESPACE. It holds the snapshots of one store. Credentials are never part of it.
 //
-// Thread rule: any thread and any process, at the same time, also for the same URL. These functions
-// look at the flag of a StopScope (varve/stop.h).
+// Thread rule: any thread and any process, at the same time, even for the same URL. These functions
+// check the flag of a StopScope (varve/stop.h).
 //
 // Errors of all functions: kUnavailable has two cases. The object store does not answer: the
 // outcome is unknown, so call again. The program has no engine for this kind of URL (UseS3,
@@ -42,7 +42,7 @@ namespace varve {
 class Store;
 
 struct PushOptions {
-  bool dry_run = false;  // true: looks what is new, and changes nothing
+  bool dry_run = false;  // true: only finds out what is new
   Progress progress;     // in bytes of files that are sent
   int num_threads = 4;   // files that are sent at the same time
   // Step expressions (varve/step.h): the snapshot holds only these steps. Files that hold other
@@ -54,19 +54,19 @@ struct PushOptions {
 struct PushReport {
   // The snapshot that this push made. If it made none, the newest snapshot. 0 = there is none.
   uint64_t snapshot = 0;
-  bool is_new = false;  // true: this push made the snapshot. A dry run makes none
-  uint64_t total_files = 0;
+  bool is_new = false;       // true: this push made the snapshot. A dry run makes none
+  uint64_t total_files = 0;  // files of the snapshot
   uint64_t total_bytes = 0;
-  uint64_t sent_files = 0;  // or would be sent
+  uint64_t sent_files = 0;  // files that this push sent, or would send in a dry run
   uint64_t sent_bytes = 0;
-  uint64_t resumed_files = 0;  // that an interrupted push had sent already
+  uint64_t resumed_files = 0;  // files that an interrupted push had sent already
   std::chrono::duration<double> elapsed{};
 };
 
 // Makes a snapshot of the store as it is at some moment during the call. Takes no lock on the store
 // and writes nothing to it, and a writer may go on. When it returns without an error, the
-// snapshot is whole and durable. After an error there is no snapshot. Only after kUnavailable there
-// may be one, and it is whole then. What an interrupted push has sent is used by the next one.
+// snapshot is whole and durable. After an error there is no new snapshot, except perhaps after
+// kUnavailable. Such a snapshot is whole. The next push uses what an interrupted push has sent.
 //
 // kNotFound: there is no store, or no such step. kFailedPrecondition: the URL holds another store,
 // or `store` is the root of a group.
@@ -74,32 +74,32 @@ Result<PushReport> Push(const std::filesystem::path& store, std::string_view url
                         const PushOptions& options = {});
 
 struct PullOptions {
-  bool dry_run = false;  // true: looks what is new, and changes nothing
+  bool dry_run = false;  // true: only finds out what is new
   // True: also reads and decodes every chunk. The digest of each file and the structure of the
   // store are always verified.
   bool read_data = false;
   std::optional<uint64_t> snapshot;  // unset = the newest
   Progress progress;                 // in bytes of files that are fetched
   int num_threads = 4;               // files that are fetched at the same time
-  // The key of a sealed store. The copy is sealed with it (SealStore, varve/seal.h). Without it the
-  // copy can be read, and no writer can open it before it is sealed.
+  // The key of a sealed store. The copy is sealed with it (SealStore, varve/seal.h). Without the
+  // key, the copy can only be read until SealStore has sealed it.
   std::string key{};
 };
 
 struct PullReport {
   uint64_t snapshot = 0;
-  uint64_t num_steps = 0;  // 0 in a dry run
-  uint64_t total_files = 0;
+  uint64_t num_steps = 0;    // 0 in a dry run
+  uint64_t total_files = 0;  // files of the snapshot
   uint64_t total_bytes = 0;
-  uint64_t fetched_files = 0;  // or would be fetched
+  uint64_t fetched_files = 0;  // files that this pull fetched, or would fetch in a dry run
   uint64_t fetched_bytes = 0;
   std::chrono::duration<double> elapsed{};
 };
 
-// Makes `destination` a copy of the store that a snapshot holds. The folder is new or empty, or an
-// earlier Pull or BackUp of the same store made it and nobody has written to it since. After an
-// error or a crash, the folder holds the earlier store (no store, if there was none) or the new
-// one. The next call uses the files that had been fetched.
+// Makes `destination` a copy of the store that a snapshot holds. The folder must be new or empty,
+// or must come from an earlier Pull or BackUp of this store and must not have been written to
+// since. After an error or a crash, the folder holds the earlier store (no store, if there was
+// none) or the new one. The next call uses the files that had been fetched.
 //
 // kNotFound: the URL holds no such snapshot. kFailedPrecondition: the folder holds something else,
 // or a store with steps of its own. kLocked: it is in use.
@@ -108,15 +108,16 @@ Result<PullReport> Pull(std::string_view url, const std::filesystem::path& desti
 
 struct RemoteStoreOptions {
   std::optional<uint64_t> snapshot;  // unset = the newest
-  // Parts of files that were read are kept in this folder, for the next one who reads them. Several
-  // processes may share it. Empty = they are fetched each time.
+  // Parts of files that were read are kept in this folder for later reads. Several processes may
+  // share the folder. Empty = every read fetches them again.
   std::filesystem::path cache_folder;
-  uint64_t cache_bytes = uint64_t{4} << 30;  // that the cache takes at most
+  uint64_t cache_bytes = uint64_t{4} << 30;  // the most bytes that the cache takes
+  // Only `num_threads` has an effect. `key` must be empty (else kInvalidArgument).
   StoreOptions store;
 };
 
-// Opens a snapshot for reading, where it lies. What is read is fetched, and nothing else. Later
-// snapshots are not seen. If the snapshot is removed, reading fails.
+// Opens a snapshot for reading, where it lies. Only what is read is fetched. Later snapshots are
+// not seen. If the snapshot is removed, reading fails with kCorruption.
 //
 // kNotFound: the URL holds no such snapshot.
 Result<std::unique_ptr<Store>> OpenRemote(std::string_view url,
@@ -134,12 +135,11 @@ Result<std::vector<SnapshotInfo>> ListSnapshots(std::string_view url);
 struct RemoteReclaimOptions {
   std::optional<uint64_t> keep_last;  // snapshots. Unset = all, otherwise at least 1
   bool dry_run = false;
-  // How long the call watches for signs of life of unfinished pushes. A push of this host whose
-  // process has ended always counts as dead, and is not watched. A push gives a sign each 5
-  // seconds. If a push gives a sign, what it has sent stays. If it gives none in all that time, it
-  // counts as dead, and what it has sent is removed. A push that only slept then sends all of it
-  // again. 0 = no push is watched. What a push of another host has sent then stays, even if that
-  // push is dead. A value other than 0 is at least 30 seconds (else kInvalidArgument).
+  // How long the call watches unfinished pushes: 0, or at least 30 seconds (else kInvalidArgument).
+  // A push that is alive gives a sign every 5 seconds. If a push gives a sign in this time, what it
+  // has sent stays. Else it counts as dead, and what it has sent is removed. If such a push only
+  // slept, it sends this again. 0 = no push is watched, and what pushes of other hosts have sent
+  // stays. A push of this host whose process has ended always counts as dead.
   std::chrono::milliseconds wait_for_pushes{0};
 };
 
@@ -149,11 +149,11 @@ struct RemoteReclaimReport {
   // A blob is an object that holds files of a push.
   uint64_t removed_blobs = 0;
   uint64_t removed_bytes = 0;
-  uint64_t pending_blobs = 0;  // of pushes that are under way, or may be
+  uint64_t pending_blobs = 0;  // blobs of pushes that may still be running. They stay
 };
 
 // Removes old snapshots and what no snapshot needs. Pushes and pulls may go on meanwhile. A pull of
-// a snapshot that is removed fails.
+// a snapshot that is removed fails. kNotFound: the URL holds no snapshot.
 Result<RemoteReclaimReport> ReclaimRemote(std::string_view url,
                                           const RemoteReclaimOptions& options = {});
 

@@ -7,10 +7,10 @@
 //
 // A request is a small file in the store's inbox, made there in one atomic step. A writer that has
 // the store open applies it within seconds and leaves an answer. When there is no writer, Submit
-// opens the store itself. It applies all waiting requests, and then its own. Submit makes no file
-// for its own request then, so a drop works on a full disk. Requests are applied in the order in
-// which they were made. The root of a group has no inbox. There Submit always applies the request
-// itself.
+// opens the store itself. It applies all waiting requests, and then its own. Without a writer,
+// Submit makes no file for its own request, so a drop works even on a full disk. Requests are
+// applied in the order in which they were made. The root of a group has no inbox. There Submit
+// always applies the request itself.
 //
 // Thread rule: the function may be called from any thread.
 #pragma once
@@ -28,7 +28,7 @@
 
 namespace varve {
 
-// Each request does what the function of Store with the same name does.
+// SetTagRequest does what Store::SetTag does, and so on.
 struct SetTagRequest {
   CheckpointId id;
   std::string tag;
@@ -53,7 +53,8 @@ struct SubmitOptions {
   bool wait = true;
   // How long to wait for a live writer's answer.
   std::chrono::milliseconds timeout{60000};
-  // The key of a sealed store. It is needed when there is no writer.
+  // The key of a sealed store. Without it Submit returns kFailedPrecondition, even when a writer is
+  // at work.
   std::string key{};
 };
 
@@ -69,8 +70,8 @@ struct SubmitReport {
 };
 
 // Applies `request` to the store in `path`. Returns when the change is durable, unless there is a
-// writer and `wait` is false. Errors are those of the function of Store. kAborted: a writer did not
-// answer in time, and may still apply the request. kNotFound: also when there is no store.
+// writer and `wait` is false. Errors are those of the function of Store and of Store::Open.
+// kAborted: a writer did not answer in time, and may still apply the request.
 Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options = {});
 

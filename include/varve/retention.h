@@ -32,15 +32,15 @@ struct KeepBest {
   uint64_t count = 1;
 };
 
-// Says which checkpoints of a run stay: those that any rule keeps. A rule that is 0 or empty keeps
-// none. A step may be dropped even if later steps have deltas against it. The chunks that these
-// deltas need stay in the store until no step needs them.
+// Says which checkpoints of a run stay. A checkpoint stays if at least one rule keeps it. A rule
+// that is 0 or empty keeps none. A step may be dropped even if later steps have deltas against it.
+// The chunks that these deltas need stay in the store until no step needs them.
 struct RetentionPolicy {
   uint64_t keep_last = 0;   // keeps this many steps with the highest numbers
   uint64_t keep_every = 0;  // keeps steps whose number is a multiple of this one
   std::vector<KeepBest> keep_best;
-  // Keeps steps saved at most this long before the last that was saved, and the step with the
-  // highest number, whatever its time says.
+  // Keeps steps that were saved at most this long before the most recent save, by
+  // CheckpointInfo::created. Also keeps the step with the highest number. 0 = the rule is not set.
   std::chrono::seconds keep_within{0};
   std::vector<std::string> keep_tags;  // keeps steps that have one of these tags. "*" = any tag
 

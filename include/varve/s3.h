@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lets the functions of varve/remote.h use URLs of S3: s3://BUCKET/PREFIX. It lies in a library of
+// Lets the functions of varve/remote.h use URLs of S3: s3://BUCKET/PREFIX. UseS3 is in a library of
 // its own, varve::s3, because it needs libcurl and OpenSSL.
 //
 //   varve::UseS3();  // once, before the first such URL

@@ -10,8 +10,8 @@
 //   if (!store.ok()) return store.status();
 //
 // Everything is saved and read as in any other store. Only a store that is made with a key is
-// sealed. Members of a group are sealed if every process opens the group with the key. The log of
-// the group is not.
+// sealed. To seal the members of a group, open the group with the key in every process of every
+// rank. The log of the group is never sealed.
 //
 // A table file, which is a file with records or chunks, has a *tag*: a code in the manifest that
 // only a process with the key can compute. It has nothing to do with the tag of a step.
@@ -35,10 +35,10 @@ struct SealReport {
 };
 
 // Seals a copy of a sealed store anew: one that was pulled from an object store, or whose folder
-// `seal` is lost. It compares every table file with its tag, so each of them was written by a
-// process with the key. SealStore cannot tell whether the files belong to one state of the store.
-// The caller must know that, for example because nobody else could write the snapshot or the
-// backup.
+// `seal` is lost. SealStore reads every table file and compares it with its tag. So if it succeeds,
+// a process with the key has written each of them. SealStore cannot tell whether the files belong
+// to one state of the store. The caller must know that, for example because nobody else could write
+// the snapshot or the backup.
 //
 // Thread rule: any thread. No writer may have the store open.
 //

@@ -35,7 +35,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// A run of local indices on one axis: the global indices [begin, begin + length), or `length`
+// Consecutive local indices on one axis: the global indices [begin, begin + length), or `length`
 // indices of padding, which are no elements of the global tensor.
 struct Segment {
   int64_t begin = 0;  // 0 for padding
@@ -45,10 +45,10 @@ struct Segment {
 };
 
 // A layout has one list of segments for each axis. The segments of an axis, one after the other,
-// give the indices that the shard has on this axis. The product is the dense row-major tensor over
-// these indices, of shape ProductShape(). Without `flat`, the shard is this product. With `flat`,
-// the shard is a 1-d tensor: the elements of the product in that range, counted in row-major order.
-// Elements of the range beyond the end of the product are padding.
+// give the indices that the shard has on this axis. The *product* of the lists of all axes is the
+// dense row-major tensor over these indices, of shape ProductShape(). Without `flat`, the shard is
+// this product. With `flat`, the shard is a 1-d tensor: the elements of the product in that range,
+// counted in row-major order. Elements of the range beyond the end of the product are padding.
 struct ShardLayout {
   std::vector<int64_t> global_shape;
   std::vector<std::vector<Segment>> axes;
@@ -60,7 +60,7 @@ struct ShardLayout {
     return Whole(std::span<const int64_t>(shape.begin(), shape.size()));
   }
 
-  // ProductShape is the sum of the segment lengths on each axis. LocalShape is the shape of the
+  // ProductShape has the sum of the segment lengths for each axis. LocalShape is the shape of the
   // shard. Precondition of these and the functions below, except ValidateLayout: the layout is
   // valid.
   std::vector<int64_t> ProductShape() const;

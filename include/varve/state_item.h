@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Items are what a trainer saves besides tensors and TrainerProgress: the state of a data loader,
-// of a generator, of a scheduler. An item has bytes of its own, or stands for a variable of the
-// trainer.
+// of a random number generator, of a scheduler. An item has bytes of its own, or stands for a
+// variable of the trainer.
 //
 //   state.items.push_back(varve::ItemOf("loader", &loader_position));  // a variable
 //   state.items.push_back({.name = "config", .value = bytes});         // bytes
@@ -35,7 +35,7 @@ class ItemVariable {
   ItemVariable& operator=(const ItemVariable&) = delete;
   virtual ~ItemVariable() = default;
 
-  // Returns the bytes to save. It is called once for each save, and not for steps without a save.
+  // Returns the bytes to save. Read is called once for each save, and not for steps without a save.
   // An error fails the save.
   virtual Result<std::vector<std::byte>> Read() const = 0;
   // Says whether Set can take these bytes of a checkpoint. A load calls it before anything changes.
@@ -44,7 +44,7 @@ class ItemVariable {
   virtual void Set(std::span<const std::byte> bytes) = 0;
 };
 
-// Opaque bytes, up to 64 MiB.
+// An item: opaque bytes, up to 64 MiB, or a variable that gives them.
 struct StateItem {
   std::string name;
   std::optional<uint32_t> rank{};  // the rank that it belongs to. Unset: the whole job
@@ -114,9 +114,9 @@ inline constexpr bool kIsList<std::vector<bool>> = false;  // has no bytes to po
 }  // namespace internal
 
 // Returns an item that stands for `*variable`. T is a trivially copyable type without pointers (an
-// integer, a struct), a std::vector of such a type other than bool, or std::string. The variable
-// must stay where it is while the state or a copy of it is used. Bytes of padding in a struct are
-// saved as they are.
+// integer, a struct), a std::vector of such a type other than bool, or std::string. `*variable`
+// must stay where it is while the state, or a copy of the state, is used. Bytes of padding in a
+// struct are saved as they are.
 template <typename T>
 StateItem ItemOf(std::string name, T* variable, std::optional<uint32_t> rank = {}) {
   StateItem item{.name = std::move(name), .rank = rank};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every call of varve reports failure by a Status. varve throws no exception of its own. A Status
-// is a plain value.
+// Every call of varve that can fail returns a Status or a Result (varve/result.h). varve throws no
+// exception of its own. A Status is a plain value.
 //
 // Thread rule: one thread at a time for each object.
 //
@@ -24,9 +24,9 @@ enum class StatusCode {
   // run, step, tensor and chunk.
   kCorruption,
   kIOError,  // the file system failed (full disk, no permission, a file has vanished)
-  kLocked,   // another process or another Store has the store open for writing
+  kLocked,   // another process or another Store is writing to the store or the folder
   // Something that the call needs is not available: a device, a library (CUDA, MPI), a rank of a
-  // group, memory or a thread.
+  // group, an object store that does not answer, memory or a thread.
   kUnavailable,
   // The state does not allow the call: e.g. the writer has committed already, or a step cannot be
   // dropped because a save in progress is based on it.

@@ -54,14 +54,16 @@ class SaveSession;
 // Describes a run, which is a named sequence of checkpoints.
 struct RunInfo {
   std::string name;
-  std::optional<CheckpointId> forked_from;  // where a forked run starts
+  // The checkpoint that the run was forked from. nullopt: the run is no fork.
+  std::optional<CheckpointId> forked_from;
   uint64_t num_steps = 0;
 };
 
-// Says what a reclaim did. A dead chunk is one that no checkpoint uses.
+// Says what a reclaim did. A chunk is live if a checkpoint uses it, else dead.
 struct ReclaimReport {
-  uint64_t freed_bytes = 0;        // encoded bytes of dead chunks that were removed from the disk
-  uint64_t rewritten_bytes = 0;    // bytes of live chunks copied out of files with dead ones
+  uint64_t freed_bytes = 0;  // encoded bytes of dead chunks that were removed from the disk
+  // Bytes of live chunks that were copied, because their files held dead chunks.
+  uint64_t rewritten_bytes = 0;
   uint64_t pending_bytes = 0;      // encoded bytes of dead chunks that are still on disk
   uint64_t disk_bytes_before = 0;  // bytes that the file system had allocated to the store
   uint64_t disk_bytes_after = 0;   // the same after the reclaim
@@ -71,8 +73,8 @@ struct ReclaimReport {
 struct DropReport {
   std::vector<CheckpointId> dropped;  // each once, in the order of the call
   ReclaimReport reclaim;              // of the reclaim after the drop, if there was one
-  // Records of the dropped steps that could not be read. The chunks that they name are not
-  // released, so their space stays in use.
+  // Messages about damaged records (docs/format.md) of the dropped steps. The chunks that these
+  // records name are not released, so their space stays in use.
   std::vector<std::string> warnings{};
 };
 
@@ -80,12 +82,12 @@ struct DropReport {
 struct DropForecast {
   // Bytes that the reclaim after the drop would free. They include dead chunks of earlier drops.
   uint64_t freed_now = 0;
-  // Bytes of dead chunks that this reclaim would leave, because too much of their files is alive.
-  // They come back after later drops, or by Reclaim with `all`.
+  // Bytes of dead chunks that this reclaim would leave on disk, because their files hold too few
+  // dead chunks (ReclaimOptions). A reclaim after later drops frees them, or Reclaim with `all`.
   uint64_t freed_later = 0;
-  // Records that cannot be read. The chunks that they name stay, as in a drop. If varve therefore
-  // cannot tell which chunks of a file are dead, the file stays, and its space is in neither
-  // number.
+  // Messages about damaged records. The chunks that these records name stay, as in a drop. If varve
+  // cannot tell because of the damage which chunks of a file are dead, the file stays, and its
+  // bytes are in neither number.
   std::vector<std::string> warnings{};
 };
 
@@ -99,17 +101,19 @@ struct RewindReport {
 struct CheckReport {
   bool ok() const { return errors.empty(); }
   std::vector<std::string> errors;  // each says what is wrong, where, what was found and expected
-  // The steps that cannot be read whole, by run and step. Unless all data was read, a step is not
-  // here if all its chunks are there and one of them is damaged. If the name of a run is lost, its
-  // steps have #ID in place of the name. Steps whose records are all lost are not here.
+  // The steps that are known not to be readable whole, ordered by run and step. A chunk whose bytes
+  // are damaged is found only if the check reads all data (CheckOptions). Without that, a step is
+  // listed only if something of it is missing or a record is damaged. If the name of a run is lost,
+  // its steps have #ID in place of the name. Steps whose records are all lost are not here.
   std::vector<CheckpointId> damaged_steps{};
   uint64_t num_steps = 0;
   uint64_t num_tensors = 0;
-  uint64_t num_chunks = 0;  // distinct live chunks
+  uint64_t num_chunks = 0;  // distinct chunks that some checkpoint uses
   uint64_t bytes_read = 0;  // encoded bytes read and verified (read_data only)
-  bool is_sealed = false;   // the store, or a member of the group
-  // Table files that were compared with their tags (varve/seal.h). If `is_sealed` is true and this
-  // is 0, the store was opened without its key, so nobody knows whether it was changed.
+  // True: the store, or a member of the group, is sealed (varve/seal.h).
+  bool is_sealed = false;
+  // Table files that were compared with their tags. If `is_sealed` is true and this is 0, the store
+  // was opened without its key, so nobody knows whether it was changed.
   uint64_t num_sealed_files = 0;
 };
 
@@ -118,16 +122,16 @@ struct StoreStats {
   uint32_t format_version = 0;
   uint64_t num_runs = 0;
   uint64_t num_steps = 0;
-  uint64_t num_chunks = 0;     // distinct live chunks
-  uint64_t logical_bytes = 0;  // raw bytes of all steps, as if they shared nothing
-  uint64_t unique_bytes = 0;   // raw bytes of all distinct live chunks
-  uint64_t stored_bytes = 0;   // encoded bytes of these chunks
-  uint64_t pending_bytes = 0;  // encoded bytes of dead chunks that are still on disk
-  uint64_t disk_bytes = 0;     // bytes that the file system has allocated to the store
-  uint64_t num_files = 0;
+  uint64_t num_chunks = 0;         // distinct chunks that some checkpoint uses
+  uint64_t logical_bytes = 0;      // raw bytes of all steps, as if they shared nothing
+  uint64_t unique_bytes = 0;       // raw bytes of these chunks
+  uint64_t stored_bytes = 0;       // encoded bytes of these chunks
+  uint64_t pending_bytes = 0;      // encoded bytes of dead chunks that are still on disk
+  uint64_t disk_bytes = 0;         // bytes that the file system has allocated to the store
+  uint64_t num_files = 0;          // files of the store
   std::vector<CodecUse> by_codec;  // the live chunks, a row for each codec
   std::vector<CoderUse> by_coder;  // the live chunks, a row for each coder
-  // Records that cannot be read. The numbers leave out what these records count.
+  // Messages about damaged records. The numbers leave out what these records count.
   std::vector<std::string> warnings{};
 };
 
@@ -143,28 +147,31 @@ class Store {
   // store there.
   static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
                                                const CreateOptions& options = {});
-  // Opens for reading and writing. kNotFound: no store there. kLocked: another writer has it. The
-  // message names its process when known. kFailedPrecondition: a newer varve made the store, the
-  // store is a member of a group (open the root instead), the store is sealed and `options` has no
-  // key, or `options` has a key and the store is not sealed.
+  // Opens for reading and writing. `path` may also be the root of a group (varve/group.h).
+  // kNotFound: no store there. kLocked: another writer has it. The message names its process when
+  // known. kFailedPrecondition: a newer varve made the store, the store is a member of a group
+  // (open the root instead), the store is sealed and `options` has no key, or `options` has a key
+  // and the store is not sealed.
   static Result<std::unique_ptr<Store>> Open(const std::filesystem::path& path,
                                              const StoreOptions& options = {});
   // Opens the store in `path`, or makes it when there is none. Errors as Open and Create, without
-  // kNotFound. kAlreadyExists: another process made the store during the call. Call again: the
-  // store is then opened, or the error is kLocked while that process has it open.
+  // kNotFound. kAlreadyExists: another process made the store during the call. Then call again. The
+  // second call opens the store, or returns kLocked while the other process has it open.
   static Result<std::unique_ptr<Store>> OpenOrCreate(const std::filesystem::path& path,
                                                      const CreateOptions& options = {});
-  // Opens for reading while a writer may be at work. It takes no lock, writes nothing, and works on
-  // a read-only mount. A call that does not find what it looks for catches up with new commits and
-  // looks again. In any case new commits become visible within about 10 s. Calls that change the
-  // store return kFailedPrecondition. A sealed store needs no key. kNotFound: no store there.
-  // kFailedPrecondition: a newer varve made the store, or `options` has a key and the store is not
-  // sealed.
+  // Opens for reading while a writer may be at work. `path` may also be the root of a group. The
+  // call takes no lock, writes nothing, and works on a read-only mount. A call that does not find
+  // what it looks for catches up with new commits and looks again. In any case new commits become
+  // visible within about 10 s. Calls that change the store return kFailedPrecondition. A sealed
+  // store needs no key. kNotFound: no store there. kFailedPrecondition: a newer varve made the
+  // store, or `options` has a key and the store is not sealed.
   static Result<std::unique_ptr<Store>> OpenForReading(const std::filesystem::path& path,
                                                        const StoreOptions& options = {});
 
   // Starts a checkpoint. The store must outlive the writer. kAlreadyExists: the run has this step,
-  // and options.on_existing is kError. kNotFound: options.parent names no step.
+  // and options.on_existing is kError. kNotFound: options.parent names no step. kInvalidArgument:
+  // the name of the run is not allowed (ValidateRun). kFailedPrecondition: the store is open for
+  // reading.
   Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step, const SaveOptions& options = {});
   // Opens a checkpoint. The store must outlive the reader. kNotFound names run and step.
   virtual Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
@@ -194,15 +201,16 @@ class Store {
   // Removes a tag. The checkpoint stays. kNotFound names run and tag.
   virtual Status RemoveTag(std::string_view run, std::string_view tag) = 0;
 
-  // Starts a new run from step `at` of `run`. Unset = the newest step. `new_run` gets that step
-  // with the same tensors, state and metrics, and without its tags. No chunk is copied. Returns the
-  // step. kAlreadyExists: there is such a run. kNotFound: no such run or step.
+  // Starts a new run from step `at` of `run`, or from its newest step if `at` is unset. `new_run`
+  // gets this step with the same tensors, state and metrics, and without its tags. No chunk is
+  // copied. Returns the step. kAlreadyExists: there is a run `new_run`. kNotFound: no such run or
+  // step. kInvalidArgument: see ValidateRun.
   virtual Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
                                 std::optional<uint64_t> at = {}) = 0;
   // Makes `to` the newest step of a run. The later steps, with their tags, move together and
-  // atomically to a new run RUN~1 (or ~2 ...). Readers that have one of these steps open get
-  // kNotFound, but in a group they go on reading. kNotFound: no such step. kFailedPrecondition: one
-  // of the later steps is the base of a save in progress.
+  // atomically to a new run RUN~1 (or ~2 ...). Open readers of the later steps get kNotFound,
+  // except those that keep their step (CheckpointReader). kNotFound: no such step.
+  // kFailedPrecondition: one of the later steps is the base of a save in progress.
   virtual Result<RewindReport> Rewind(std::string_view run, uint64_t to) = 0;
 
   // The steps of a run at which a tensor changed, rising. kNotFound: no step has such a tensor.
@@ -213,19 +221,20 @@ class Store {
   virtual Result<CheckpointDiff> Diff(const CheckpointId& before, const CheckpointId& after,
                                       const DiffOptions& options = {}) const = 0;
 
-  // Saves checkpoints of this store in another store, step by step. Chunks that `destination` has
-  // already are shared there. Each chunk is read at most once. The pipeline budget of `destination`
-  // bounds the memory for the chunks that are being copied. The first error ends the copy, and the
-  // steps copied before it stay. Returns one report for each step.
+  // Saves checkpoints of this store in another store, step by step. A chunk that `destination`
+  // already has is shared, not copied. Each chunk is read at most once. The pipeline budget of
+  // `destination` bounds the memory for the chunks that are being copied. The first error ends the
+  // copy, and the steps copied before it stay. Returns one report for each step, in the order of
+  // `ids`.
   virtual Result<std::vector<SaveReport>> CopyTo(Store* destination,
                                                  std::span<const CheckpointId> ids,
                                                  const CopyOptions& options = {}) const = 0;
 
   // Returns the encoded bytes of the chunks that only these checkpoints use. A drop of all of them
-  // gives back as much, at once or by a later reclaim. Changes nothing. kNotFound: as Drop.
+  // frees this many bytes, at once or by a later reclaim. Changes nothing. kNotFound: as Drop.
   virtual Result<uint64_t> BytesFreedByDrop(std::span<const CheckpointId> ids) const = 0;
-  // Says how many bytes the reclaim after a drop would give back at once, and how many would come
-  // back later. Changes nothing. Saves and drops that come before the drop may change the answer.
+  // Says how many bytes the reclaim after a drop would free at once, and how many later. Changes
+  // nothing. Saves and drops that come before the drop may change the answer.
   virtual Result<DropForecast> ForecastDrop(std::span<const CheckpointId> ids) const = 0;
   // Drops checkpoints. Chunks that other checkpoints use stay. Each step is dropped atomically. A
   // forked run that has no step left is removed. A drop works on a full disk. All ids are checked

@@ -90,12 +90,13 @@ struct TensorSpec {
   TensorRole role = TensorRole::kOther;
   // Hint: the name of this tensor's master, an FP32 tensor of the same checkpoint. This tensor is
   // BF16 or F16, and is its master rounded to nearest, ties to even. If both tensors are dense and
-  // have equally many chunks, it is then stored as a reference to the master, unless
+  // have equally many chunks, this tensor is stored as a reference to the master, unless
   // StoreOptions::compression is kNone. Each save verifies the hint. If the hint is wrong, this
   // tensor is stored by itself, and its bytes are still exact.
   std::string derived_from{};
   // Hint: the name of a tensor of the same checkpoint that shared its memory with this one. varve
-  // only records it, for a later restore. Equal chunks are stored once with or without the hint.
+  // only records it, and TensorInfo returns it. A load does not use it. Equal chunks are stored
+  // once with or without the hint.
   std::string alias_of{};
   // Says which part of a global tensor this tensor is. `shape` is then layout->LocalShape(). Unset:
   // this is a whole tensor.
@@ -120,11 +121,11 @@ struct TensorView {
   std::string_view derived_from{};
   std::string_view alias_of{};
   TensorRole role = TensorRole::kOther;
-  // The number of this shard, below kAllShards. Several shards of one tensor may be saved under one
-  // name, each with its own number. With `layout` they are parts of one global tensor. Together
-  // they must hold all of it. Two shards may hold the same element only if their layouts are equal.
-  // They are replicas then, and must have equal bytes. Without `layout` each shard is a tensor of
-  // its own.
+  // The number of this shard, less than kAllShards (below). Several shards of one tensor may be
+  // saved under one name, each with its own number. With `layout` they are parts of one global
+  // tensor. Together they must hold all of it. Two shards may hold the same element only if their
+  // layouts are equal. Such shards are replicas, and must have equal bytes. Without `layout` each
+  // shard is a tensor of its own.
   uint32_t shard = 0;
   const ShardLayout* layout = nullptr;
 };
@@ -149,9 +150,9 @@ struct TensorInfo : TensorSpec {
   uint64_t logical_bytes = 0;  // raw bytes of a dense tensor of this shape
   uint64_t num_chunks = 0;     // of this shard. For the global tensor, of all its shards
   uint32_t num_shards = 1;     // 1 if this describes a shard. Else how many shards were saved
-  // The digest, low half first, of the digests of all chunks (docs/format.md). Two tensors of one
-  // store with the same dtype and content digest have equal bytes. Zero = not known, as for a
-  // tensor of several shards.
+  // The digest of the list of all chunk digests (docs/format.md), as {lo, hi} of varve/digest.h.
+  // Two tensors of one store with the same dtype and content digest have equal bytes. Zero = not
+  // known, as for a tensor of several shards.
   std::array<uint64_t, 2> content{};
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrainerHooks does all that a training loop needs, as flags say: it loads, saves when a save is
-// due, drops old steps, and says when to stop.
+// TrainerHooks does what the flags of a training say: it loads, saves when a save is due, drops old
+// steps, and says when to stop.
 //
 //   VARVE_ASSIGN_OR_RETURN(auto hooks, varve::TrainerHooks::Start(flags, &state));  // loads
 //   for (int64_t step = state.trainer.global_step + 1; step <= last; ++step) {
@@ -17,9 +17,9 @@
 // With many ranks, Start, BeforeOptimizerStep, WillSave, AfterStep and Finish are collective,
 // and return the same result on all ranks. The other calls do not communicate. When one or more
 // ranks fail in a collective call, every rank returns the error of the lowest rank that failed.
-// Rank 0 decides when to save, when to stop and which step is loaded. With --save, a signal to
-// any rank stops all ranks at the same step, with a save. Some flags must be the same on all
-// ranks: --run, --finetune, --no-save-optim, --no-load-optim, --no-async-save,
+// Rank 0 decides when to save, when to stop and which step is loaded. With --save, SIGTERM or
+// SIGUSR1 to any rank stops all ranks at the same step, with a save. Some flags must be the same on
+// all ranks: --run, --finetune, --no-save-optim, --no-load-optim, --no-async-save,
 // --dist-ckpt-strictness, and whether --save, --load and --remote are given.
 //
 // Thread rule: one thread at a time, the trainer's.
@@ -40,19 +40,23 @@ namespace varve {
 // "try again". A job script that sees this code starts the trainer again.
 inline constexpr int kPreemptedExitCode = 75;
 
+// Why AfterStep has returned true. kNone: it has not yet. kExitInterval and kExitDuration stand for
+// --exit-interval and --exit-duration-in-mins.
 enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal };
 
 struct HooksOptions {
-  // `run` and `retention` come from the flags. `timeout` does, too, if --rank-timeout-in-secs is
-  // given. The URL, the interval and `keep` of `remote` do, too, if --remote is given.
+  // The flags replace some fields: --run and the flags of retention replace `run` and `retention`.
+  // --rank-timeout-in-secs, if given, replaces `timeout`. --remote, if given, replaces `url`,
+  // `interval` and `keep` of `remote`.
   CheckpointerOptions checkpointer;
-  // `strictness` and `optimizer` come from the flags. With --finetune, `lr_scheduler` and
-  // `trainer_state` are false.
+  // --dist-ckpt-strictness and --no-load-optim replace `strictness` and `optimizer`. --finetune
+  // sets `optimizer`, `lr_scheduler` and `trainer_state` to false.
   LoadOptions load;
   // Called with one line of text at a time, without a newline: a few at the start, then one for
   // each save and each push. There are no lines for saves if checkpointer.on_save is set. There are
-  // no lines for pushes if on_push of checkpointer.remote is set. `log` may be called on another
-  // thread. Unset = lines go to standard error, and with many ranks only those of rank 0.
+  // no lines for pushes if on_push of checkpointer.remote is set. Several threads may call `log` at
+  // the same time. It must not call the hooks, and must not throw. Unset = lines go to standard
+  // error, and with many ranks only those of rank 0.
   std::function<void(const std::string& line)> log;
   // Connects the ranks of the job. Null = the job has one rank. With many ranks, --save is the root
   // of a group (varve/group_checkpointer.h). --load is the root of a group, or a store of one rank.
@@ -68,15 +72,20 @@ class TrainerHooks {
   // takes the memory for staging, and catches SIGTERM and SIGUSR1 until Finish. Such a signal
   // causes a save and a stop in the next AfterStep. Every mistake that can be found before the
   // first step is an error here, which says what to do. A load fills the tensors of `state` and the
-  // variables of its items. Their memory must stay where it is while the hooks live. The state of
-  // the optimizer must exist before this call: a load fills only what `state` lists. A trainer
-  // whose optimizer makes its state in the first step must make it before Start.
+  // variables of its items. Their memory must stay where it is while the hooks live. A load fills
+  // only what `state` lists. So a trainer whose optimizer makes its state in the first step must
+  // make and list this state before Start. If global_step is still 0 after a load without
+  // --finetune, as for an imported checkpoint, Start sets it to the number of the step.
+  // kFailedPrecondition: the run has steps already, and the training does not continue from one of
+  // them. kNotFound: there is nothing to load, and --ckpt-step, --finetune or
+  // --exit-on-missing-checkpoint is given. Other errors are those of the flags, the load and the
+  // checkpointer.
   static Result<std::unique_ptr<TrainerHooks>> Start(const CheckpointFlags& flags,
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
-  // As Finish, but not collective. With many ranks, it waits for the other ranks only if a save is
-  // in progress, and then at most 30 s. If there is an error that no call has returned, prints it
-  // to standard error.
+  // The destructor does what Finish does, but is not collective. With many ranks, it waits for the
+  // other ranks only if a save is in progress, and then at most 30 s. It prints an error that no
+  // call has returned to standard error.
   virtual ~TrainerHooks() = default;
   TrainerHooks(const TrainerHooks&) = delete;
   TrainerHooks& operator=(const TrainerHooks&) = delete;
@@ -90,16 +99,16 @@ class TrainerHooks {
   virtual Status BeforeOptimizerStep() = 0;
 
   // Says whether AfterStep of this step will save. If it will not, the trainer need not gather the
-  // values that only a save needs. Call it between AfterStep of the step before and AfterStep of
+  // values that only a save needs. Call it between AfterStep of the previous step and AfterStep of
   // this step, with the same `is_last`. The answer binds AfterStep: a signal that comes in between
   // takes effect one step later. But with WhenBusy::kSkip the save may still be skipped. Errors as
   // AfterStep, but it does not notice that BeforeOptimizerStep was not called.
   virtual Result<bool> WillSave(int64_t step, bool is_last = false) = 0;
 
   // Call it as the last thing in the loop body, after each optimizer step, with all of `state` up
-  // to date. `state.trainer.global_step` is the step. AfterStep starts a save when one is due. That
-  // is every --save-interval steps, at the last step, and when the training is about to stop.
-  // Returns true when the trainer must stop. The save of this step is durable then. If
+  // to date. `state.trainer.global_step` is the step. AfterStep starts a save at steps whose number
+  // is a multiple of --save-interval, at the last step, and when the training is about to stop.
+  // Returns true when the trainer must stop. With --save, the save of this step is durable then. If
   // CheckpointerOptions::failure_is_fatal is true, all earlier saves are durable, too.
   // kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are at different steps. Other
   // errors are those of a failed save.
@@ -111,7 +120,8 @@ class TrainerHooks {
   // Closes the checkpointer: waits for the last save, then for the last push, and closes the store.
   // Returns the first error of a save or of the retention after it, even if an earlier call has
   // returned it. If there was none, Finish returns an error when a step that must get to the object
-  // store (RemoteOptions) is still not there.
+  // store (RemoteOptions) is still not there. After Finish, call only loaded, stop_reason,
+  // exit_code and the destructor.
   virtual Status Finish() = 0;
 
   // The checkpointer that the hooks use and own. Null without --save.

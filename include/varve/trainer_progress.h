@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrainerProgress holds what a trainer must remember besides tensors. Topology says how its ranks
-// are laid out. Both are plain values. Every field has a default. What a load returns is exactly
-// what was saved (doubles bit for bit).
+// TrainerProgress holds what a trainer must remember besides tensors and items
+// (varve/state_item.h). Topology says how its ranks are laid out. Both are plain values. Every
+// field has a default. What a load returns is exactly what was saved (doubles bit for bit).
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,13 @@ struct RngState {
   std::vector<uint8_t> state;
 };
 
+// TrainerHooks uses `global_step`, and loads by many ranks use `rng`. varve stores the other fields
+// as they are.
 struct TrainerProgress {
   int64_t global_step = 0;  // optimizer steps done
   int64_t epoch = 0;
   int64_t consumed_samples = 0;
-  double best_metric = std::numeric_limits<double>::infinity();
+  double best_metric = std::numeric_limits<double>::infinity();  // none yet, if lower is better
   double last_loss = 0;
   std::map<std::string, StateValue> lr_scheduler;
   std::map<std::string, StateValue> loss_scaler;
@@ -47,7 +49,8 @@ struct Topology {
   uint32_t sp = 1;
   uint32_t cp = 1;
   uint32_t ep = 1;
-  uint32_t zero_stage = 0;
+  uint32_t zero_stage = 0;  // 0: ZeRO is not used
+  // The number of ranks. Loads compare it to find out whether the number has changed (RankStates).
   uint32_t world_size = 1;
   // The order of the kinds of parallelism. Neighbouring ranks differ in the first kind. The text is
   // the `order` that Megatron's initialize_model_parallel takes.

@@ -12,7 +12,7 @@
 //   state.items.push_back(varve::ItemOf("loader", &loader_position));
 //   state.trainer.global_step = step;
 //
-// Name optimizer state by its parameter, never by an index, so that the order of parameters may
+// Name optimizer state after its parameter, never by an index, so that the order of parameters may
 // change. A tensor of optimizer state may have another shape than its parameter. A trainer without
 // optimizer state lists none.
 //
@@ -36,12 +36,12 @@ namespace varve {
 //
 //   state.tensors.push_back({{.name = "wte", .shape = {V, C}}, wte});
 //
-// A tensor with `derived_from` is the rounded copy of its master. Where a checkpoint has only the
-// weight or only the master, a load makes the other from it. A save ignores `alias_of`, and finds
-// tied tensors itself. A rank that holds several shards of a tensor lists each of them under the
-// tensor's name. These shards must not overlap, and must agree on dtype, role and derived_from. The
-// layout names the part of the tensor that a load fills. The load reads this part from whatever
-// shards of the checkpoint hold it. These shards may be cut in any way.
+// A tensor with `derived_from` is the rounded copy of its master. If a checkpoint has only one of
+// the two, a load makes the other one from it. A save ignores `alias_of`, and finds tied tensors
+// itself. A rank that holds several shards of a tensor lists each of them under the tensor's name.
+// These shards must not overlap, and must agree on dtype, role and derived_from. `layout` says
+// which part of the global tensor is in `data`. A load reads this part from the shards of the
+// checkpoint that hold it, however they are cut.
 struct StateTensor : TensorSpec {
   // The first element. The trainer owns the memory. AsyncCheckpointer says how long it must stay
   // valid and unchanged.
@@ -60,7 +60,8 @@ struct TrainingState {
   TrainerProgress trainer;
   // How the ranks are laid out. A load compares it with the checkpoint's, and does not replace it.
   std::optional<Topology> topology;
-  // The metrics of this step, and the tags that will name it. A load does not touch them.
+  // The metrics of the step that is saved, and the tags that will name it. Neither a load nor a
+  // save changes them. Clear `tags` after AfterStep, or the next save moves them to its step.
   std::map<std::string, double> metrics;
   std::vector<std::string> tags;
 };
