@@ -24,7 +24,7 @@ struct BackupOptions {
   // True: also reads and decodes every chunk of the copy. The structure of the copy and every
   // copied file are always verified.
   bool read_data = false;
-  Progress progress;  // in bytes of files that were copied. `total_bytes` stays 0
+  Progress progress;  // in bytes of files that are copied. The total grows if the store does
 };
 
 struct BackupReport {

@@ -117,7 +117,7 @@ struct RemoteStoreOptions {
 };
 
 // Opens a snapshot for reading, where it lies. Only what is read is fetched. Later snapshots are
-// not seen. If the snapshot is removed, reading fails with kCorruption.
+// not seen. If the snapshot is removed, reading fails with kIOError, and the message says so.
 //
 // kNotFound: the URL holds no such snapshot.
 Result<std::unique_ptr<Store>> OpenRemote(std::string_view url,

@@ -102,7 +102,7 @@ class Backup {
  private:
   Result<std::pair<std::string, FileDescriptor>> OpenManifest() const;
   Status CopyAll();
-  Result<std::vector<std::string>> ListMissing() const;
+  Result<std::vector<std::string>> ListMissing();
   Result<std::optional<FileDescriptor>> OpenTable(const std::string& name) const;
   bool IsEarlier(const std::string& name) const;
   fs::path CopyOf(const std::string& name) const;
@@ -133,6 +133,7 @@ class Backup {
   std::set<std::string> compared_;  // these were the same in the copy, but for their times
   std::string manifest_;            // of the new state, in the copy
   TableFiles tables_;               // of the new state
+  uint64_t wanted_bytes_ = 0;       // of all files that this backup copies, as far as it knows
   BackupReport report_;
 };
 
@@ -209,9 +210,10 @@ Status Backup::CopyAll() {
   return copy_.Stage(manifest_, aside_);
 }
 
-// The table files that the copy lacks.
-Result<std::vector<std::string>> Backup::ListMissing() const {
+// The table files that the copy lacks. Sets `wanted_bytes_`.
+Result<std::vector<std::string>> Backup::ListMissing() {
   std::vector<std::string> missing;
+  wanted_bytes_ = report_.copied_bytes;
   std::error_code error;
   for (const fs::directory_entry& entry : EntriesOf(from_, &error)) {
     if (entry.path().extension() != ".sst") continue;
@@ -221,6 +223,7 @@ Result<std::vector<std::string>> Backup::ListMissing() const {
     const std::string name = entry.path().filename();
     if (::stat(CopyOf(name).c_str(), &there) == 0 && FactsOf(here) == FactsOf(there)) continue;
     missing.push_back(name);
+    wanted_bytes_ += static_cast<uint64_t>(here.st_size);
   }
   if (error) return Status::IOError("cannot list " + from_.string() + ": " + error.message());
   return missing;
@@ -297,7 +300,7 @@ Status Backup::CopyFile(const std::string& name, const FileDescriptor& source) {
     digests.push_back(ComputeDigest(format_.digest_seed, bytes));
     VARVE_RETURN_IF_ERROR(WriteAll(target.get(), bytes, temporary));
     report_.copied_bytes += n;
-    if (options_.progress) options_.progress(report_.copied_bytes, 0);
+    if (options_.progress) options_.progress(report_.copied_bytes, wanted_bytes_);
   }
   const struct timespec times[2] = {info.st_mtim, info.st_mtim};
   if (::futimens(target.get(), times) != 0) return ErrnoStatus("set the time of", temporary, errno);

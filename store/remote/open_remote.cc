@@ -18,13 +18,10 @@ namespace {
 // Where the database seems to lie. Nothing is there.
 constexpr char kFolder[] = "/varve-snapshot";
 
-Status HealthOf(Objects* objects, const RemoteSnapshot& snapshot, const BlobReader& blobs) {
+Status HealthOf(Objects* objects, const BlobReader& blobs) {
   const Status failure = blobs.failure();
   if (failure.code() != StatusCode::kCorruption) return failure;
-  const RemoteLog log(objects);
-  VARVE_RETURN_IF_ERROR(log.ReadNewest().status());  // or nobody knows whether it was removed
-  const Status why = log.WhyUnreadable(snapshot, failure);
-  return why.code() == StatusCode::kCorruption ? Status::Ok() : why;
+  return RemoteLog(objects).ReadNewest().status();  // or nobody knows whether it was removed
 }
 
 }  // namespace
@@ -44,18 +41,21 @@ Result<OpenedSnapshot> OpenSnapshot(std::string_view url, const RemoteStoreOptio
   VARVE_ASSIGN_OR_RETURN(SnapshotBody body, log.ReadBody(snapshot));
   const FormatFile format = body.format;
   const std::string name = objects->url() + ", snapshot " + std::to_string(snapshot.number);
-  auto blobs = std::make_shared<const BlobReader>(objects, std::move(cache));
+  auto blobs = std::make_shared<const BlobReader>(
+      objects, std::move(cache), [objects, snapshot](Status error) {
+        return RemoteLog(objects.get()).WhyUnreadable(snapshot, std::move(error));
+      });
   auto file_system =
       std::make_shared<RemoteFileSystem>(std::string(kFolder) + "/db", std::move(body), blobs);
   auto database = Database::OpenFrozen(kFolder, std::move(file_system));
   if (!database.ok()) {
-    const Status why = HealthOf(objects.get(), snapshot, *blobs);
+    const Status why = HealthOf(objects.get(), *blobs);
     return (why.ok() ? database.status() : why).WithContext(name);
   }
   OpenedSnapshot opened;
   VARVE_ASSIGN_OR_RETURN(opened.store,
                          StoreImpl::OpenFrozen(name, format, *std::move(database), options.store));
-  opened.health = [objects, snapshot, blobs] { return HealthOf(objects.get(), snapshot, *blobs); };
+  opened.health = [objects, blobs] { return HealthOf(objects.get(), *blobs); };
   return opened;
 }
 

@@ -154,8 +154,8 @@ Status BlobReader::FetchOnce(const std::string& blob, uint64_t offset,
                              std::span<std::byte> out) const {
   VARVE_ASSIGN_OR_RETURN(const auto size, objects_->GetBlob(blob, offset, out));
   if (size == out.size()) return Status::Ok();
-  return Status::Corruption(objects_->url() + ": blob " + blob +
-                            (size.has_value() ? " is too short" : " is missing"));
+  return explain_(Status::Corruption(objects_->url() + ": blob " + blob +
+                                     (size.has_value() ? " is too short" : " is missing")));
 }
 
 Status BlobReader::Read(const std::string& blob, uint64_t blob_end, uint64_t offset,

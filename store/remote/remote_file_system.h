@@ -7,6 +7,7 @@
 
 #include <rocksdb/file_system.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,9 +23,13 @@ namespace varve::internal {
 // Reads parts of blobs through the cache, in whole blocks.
 class BlobReader {
  public:
+  // Returns the error of a blob that is missing or too short, from what is known of it: the blob
+  // may belong to a snapshot that was removed.
+  using Explain = std::function<Status(Status error)>;
+
   // `cache` may be null.
-  BlobReader(std::shared_ptr<Objects> objects, std::unique_ptr<BlockCache> cache)
-      : objects_(std::move(objects)), cache_(std::move(cache)) {}
+  BlobReader(std::shared_ptr<Objects> objects, std::unique_ptr<BlockCache> cache, Explain explain)
+      : objects_(std::move(objects)), cache_(std::move(cache)), explain_(std::move(explain)) {}
 
   // Fills `out`. `blob_end` is where the part of the blob that may be read ends.
   Status Read(const std::string& blob, uint64_t blob_end, uint64_t offset,
@@ -32,7 +37,8 @@ class BlobReader {
 
   BufferPool* buffers() const { return &buffers_; }
   // Returns why a read has failed. Ok: none has. RocksDB does not tell an object store that does
-  // not answer from damage. If both have happened, this is not kCorruption.
+  // not answer, or a snapshot that was removed, from damage. If damage is only one of the causes,
+  // this is another one.
   Status failure() const;
 
  private:
@@ -41,6 +47,7 @@ class BlobReader {
 
   const std::shared_ptr<Objects> objects_;
   const std::unique_ptr<BlockCache> cache_;
+  const Explain explain_;
   mutable BufferPool buffers_;
   mutable std::mutex mutex_;
   mutable Status failure_;  // guarded by mutex_

@@ -3,10 +3,13 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "tests/store/store_fixture.h"
 
@@ -60,6 +63,21 @@ TEST_F(BackupTest, CopiesALiveStoreAndThenWhatIsNew) {
   const auto third = BackUp(path(), copy());
   EXPECT_EQ(third->copied_files, 0);
   ExpectCopyHolds({2});
+}
+
+TEST_F(BackupTest, ProgressSaysHowMuchThereIsToCopy) {
+  for (const uint64_t step : {1, 2}) {
+    VARVE_ASSERT_OK(Save(step, State(step)).status());
+    std::vector<std::pair<uint64_t, uint64_t>> calls;
+    const auto note = [&](uint64_t done, uint64_t total) { calls.emplace_back(done, total); };
+    const auto report = BackUp(path(), copy(), {.progress = note});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ASSERT_FALSE(calls.empty());
+    EXPECT_TRUE(std::ranges::is_sorted(calls));
+    for (const auto& [done, total] : calls) EXPECT_EQ(total, report->copied_bytes);
+    EXPECT_EQ(calls.back().first, report->copied_bytes);
+  }
+  ExpectCopyHolds({1, 2});
 }
 
 TEST_F(BackupTest, TheCopyIsAStoreToTrainOn) {

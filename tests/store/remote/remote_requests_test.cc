@@ -161,6 +161,32 @@ TEST_F(RemoteTest, ASnapshotIsReadWhereItLies) {
   EXPECT_THAT(OpenRemote(url(), {.snapshot = 9}), FailsWith(StatusCode::kNotFound, "snapshot 9"));
 }
 
+TEST_F(RemoteTest, ASnapshotThatIsRemovedWhileItIsReadIsNotDamaged) {
+  const auto read = [](const Store& store, uint64_t step) -> Status {
+    VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint("main", step));
+    std::vector<std::byte> out(size_t{4} * 400'000);
+    return reader->Read("w", out);
+  };
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  MustPush();
+  const auto store = OpenRemote(url());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  VARVE_ASSERT_OK(Save(2, State(2)).status());
+  VARVE_ASSERT_OK(DropSteps({1}));
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  MustPush();
+  VARVE_ASSERT_OK(ReclaimRemote(url(), {.keep_last = 1}).status());
+  EXPECT_THAT(read(**store, 1), FailsWith(StatusCode::kIOError, "snapshot 1 was removed"));
+  // A snapshot that is still there must have its blobs.
+  const auto newest = OpenRemote(url());
+  ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+  const std::string body = Newest().snapshots.back().body.blob;
+  for (const std::string& blob : Blobs()) {
+    if (blob != body) VARVE_ASSERT_OK(OpenPlace()->RemoveBlob(blob));
+  }
+  EXPECT_THAT(read(**newest, 2), FailsWith(StatusCode::kCorruption, "missing"));
+}
+
 // Frames that lie beside each other are fetched together, and the frames of a chain level by level.
 TEST_F(RemoteTest, OneTensorComesInFewRequests) {
   const auto save = [&](uint64_t step) {
