@@ -229,8 +229,9 @@ class AsyncCheckpointer {
   // no more threads, or there is no store yet and the object store does not answer.
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
-  // The destructor closes the checkpointer, in a group without the other ranks
-  // (varve/group_checkpointer.h). It prints an error that no call has returned to standard error.
+  // The destructor closes the checkpointer. In a group it does not communicate with the other
+  // ranks, unlike Close (varve/group_checkpointer.h). It prints an error that no call has returned
+  // to standard error.
   virtual ~AsyncCheckpointer() = default;
   AsyncCheckpointer(const AsyncCheckpointer&) = delete;
   AsyncCheckpointer& operator=(const AsyncCheckpointer&) = delete;

@@ -43,8 +43,8 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());
 //   VARVE_RETURN_IF_ERROR(source->Release({0, stream}));  // later work waits for the reads
 //
-// Call Release after AsyncCheckpointer::Save, too. With many ranks, call it after SetMetrics and
-// SetTag, because they call AwaitStaged.
+// Call Release after AsyncCheckpointer::Save, SetMetrics and SetTag, too. SetMetrics and SetTag
+// call AwaitStaged: with one rank if their step is being saved, with many ranks always.
 //
 // varve's own streams have the lowest priority of the device, which is the greatest number
 // (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. A trainer that

@@ -49,12 +49,12 @@ struct CheckpointFlags {
   bool exit_on_missing_checkpoint = false;        // --exit-on-missing-checkpoint
   Strictness strictness = Strictness::kRaiseAll;  // --dist-ckpt-strictness MODE
 
-  // The times below are more than 0 and at most 1e9.
-  std::optional<uint64_t> exit_interval;        // --exit-interval STEPS
+  std::optional<uint64_t> exit_interval;  // --exit-interval STEPS
+
+  // These three times are more than 0 and at most 1e9.
   std::optional<double> exit_duration_in_mins;  // --exit-duration-in-mins MINUTES
   std::optional<double> exit_deadline_in_secs;  // --exit-deadline-in-secs SECONDS
-
-  std::optional<double> rank_timeout_in_secs;  // --rank-timeout-in-secs SECONDS
+  std::optional<double> rank_timeout_in_secs;   // --rank-timeout-in-secs SECONDS
 };
 
 // Describes one flag to an argument parser.

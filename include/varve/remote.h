@@ -81,8 +81,9 @@ struct PullOptions {
   std::optional<uint64_t> snapshot;  // unset = the newest
   Progress progress;                 // in bytes of files that are fetched
   int num_threads = 4;               // files that are fetched at the same time
-  // The key of a sealed store. The copy is sealed with it (SealStore, varve/seal.h). Without the
-  // key, the copy can only be read until SealStore has sealed it.
+  // The key of a sealed store. The copy is sealed with it (SealStore, varve/seal.h). A copy that
+  // was pulled without the key is not sealed. It can be read. It cannot be opened for writing
+  // before SealStore has sealed it.
   std::string key{};
 };
 

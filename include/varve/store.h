@@ -85,9 +85,9 @@ struct DropForecast {
   // Bytes of dead chunks that this reclaim would leave on disk, because their files hold too few
   // dead chunks (ReclaimOptions). A reclaim after later drops frees them, or Reclaim with `all`.
   uint64_t freed_later = 0;
-  // Messages about damaged records. The chunks that these records name stay, as in a drop. If varve
-  // cannot tell because of the damage which chunks of a file are dead, the file stays, and its
-  // bytes are in neither number.
+  // Messages about damaged records. The chunks that these records name stay, as in a drop. Damage
+  // may hide which chunks of a file are dead. Such a file stays, and its bytes are in neither
+  // number.
   std::vector<std::string> warnings{};
 };
 
