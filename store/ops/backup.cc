@@ -379,14 +379,16 @@ Status Backup::CheckStaged() {
   return Status::Ok();
 }
 
-// The copy is not whole. Finds out whether the store itself is damaged.
+// The copy is not whole. Finds out whether the store itself is damaged, or cannot be read.
 Status Backup::CheckSource(int attempt) const {
   constexpr int kAttemptsToReadManifest = 3;  // the writer may replace it meanwhile
   const auto lost = FindLostTables(store_);
   if (lost.ok() && lost->empty()) return Status::Ok();
   const Status status = lost.ok() ? Status::Corruption(lost->front().what) : lost.status();
+  if (status.code() == StatusCode::kNotFound) return Status::Ok();
+  if (status.code() != StatusCode::kCorruption) return status;
   const bool is_sure = lost.ok() || attempt >= kAttemptsToReadManifest;
-  if (status.code() != StatusCode::kCorruption || !is_sure) return Status::Ok();
+  if (!is_sure) return Status::Ok();
   return Status::Corruption(store_.string() +
                             " is damaged, and no copy was made: " + status.message());
 }
