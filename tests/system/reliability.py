@@ -26,6 +26,7 @@ import time
 import harness
 
 ROOT = pathlib.Path(__file__).parents[2]
+FAULT_PARTS = 4  # of faults_test, which is the longest program
 
 
 def setting(name, default):
@@ -44,13 +45,14 @@ class Row:
         self.log = folder / f"{number}.log"
         self.log.write_text("")
 
-    def run(self, program, *arguments, full=True):
-        """Runs a program and returns what it printed."""
+    def run(self, program, *arguments, full=True, shard=(0, 1)):
+        """Runs a program and returns what it printed. `shard`: this of so many parts of its tests."""
         command = [program, *arguments]
         environment = dict(os.environ)
         environment.pop("VARVE_FULL_SIZE", None)
         if full:
             environment["VARVE_FULL_SIZE"] = "1"
+        environment["GTEST_SHARD_INDEX"], environment["GTEST_TOTAL_SHARDS"] = map(str, shard)
         done = subprocess.run(
             list(map(str, command)),
             stdout=subprocess.PIPE,
@@ -89,15 +91,20 @@ def find(pattern, text):
 def faults(row):
     full = setting("CUTS", "full") == "full"
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # none uses two cores
-        programs = [
-            pool.submit(row.run, harness.program("power_cut_test"), "--gtest_brief=1", full=full),
-            pool.submit(row.run, harness.program("faults_test"), "--gtest_brief=1", full=full),
-            pool.submit(row.python, "tests/system/command_faults_test.py", full=full),
-        ]
+
+        def start(program, shard=(0, 1)):
+            program = harness.program(program)
+            return pool.submit(row.run, program, "--gtest_brief=1", full=full, shard=shard)
+
+        of_cuts = start("power_cut_test")
+        of_command = pool.submit(row.python, "tests/system/command_faults_test.py", full=full)
+        of_io = [start("faults_test", (part, FAULT_PARTS)) for part in range(FAULT_PARTS)]
+    programs = [of_cuts, of_command, *of_io]
     failed = [str(program.exception().args[0]) for program in programs if program.exception()]
     if failed:
         raise Failed(", ".join(failed))
-    cuts, io, command = (program.result() for program in programs)
+    cuts, command = of_cuts.result(), of_command.result()
+    io = "".join(part.result() for part in of_io)
     num_cuts = total(r"(\d+) power cuts", cuts)
     num_operations = total(r"cuts at (\d+) operations", cuts)
     violations = re.findall(r"operations, (\d+) violations", cuts)
