@@ -10,6 +10,7 @@
 #include "cli/context.h"
 #include "cli/json.h"
 #include "cli/print.h"
+#include "cli/progress.h"
 #include "objects/url.h"
 #include "varve/remote.h"
 #include "varve/store.h"
@@ -24,6 +25,13 @@ struct ReclaimVerbOptions {
   bool dry_run = false;
 };
 
+Result<ReclaimReport> ReclaimWithProgress(const Context& context, Store* store,
+                                          ReclaimOptions options) {
+  ProgressBar progress("reclaim", context.quiet());
+  options.progress = [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  return store->Reclaim(options);
+}
+
 Outcome RunOnStore(const Context& context, const std::string& path,
                    const ReclaimVerbOptions& options) {
   if (options.keep.has_value() || options.dry_run || options.wait_seconds > 0) {
@@ -32,7 +40,7 @@ Outcome RunOnStore(const Context& context, const std::string& path,
   }
   const Result<std::unique_ptr<Store>> store = context.OpenForWriting(path);
   if (!store.ok()) return OpenOutcome(store.status());
-  const auto report = (*store)->Reclaim(options.store);
+  const auto report = ReclaimWithProgress(context, store->get(), options.store);
   if (!report.ok()) return report.status();
   if (context.json()) {
     context.PrintJson(ToJson({}, *report));

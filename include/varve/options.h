@@ -123,6 +123,9 @@ struct ReclaimOptions {
   // share of dead chunks first, as long as the rewrites together copy at most 16 MiB more than the
   // reclaim frees.
   bool all = false;
+  // In bytes of live chunks that are copied out of files with dead ones. In a group it starts again
+  // for each member.
+  Progress progress{};
 };
 
 struct CheckOptions {

@@ -39,6 +39,7 @@ class Cursor;
 class DropForecaster;
 class Sealer;
 class ShardedReader;
+struct ReclaimPlan;
 
 // kUnavailable: no thread can be started. RocksDB starts threads while it opens, and keeps its lock
 // if it gets none. So call this before.
@@ -269,10 +270,10 @@ class StoreImpl : public Store {
   Status RemoveEmptyForks(std::span<const StepKey> dropped);
   // Returns nullopt when another reclaim is under way.
   Result<std::optional<ReclaimReport>> ReclaimUnlessUnderWay();
-  Result<ReclaimReport> ReclaimInTurn(bool all);
+  Result<ReclaimReport> ReclaimInTurn(const ReclaimOptions& options);
   Status LearnDeadSpace();
-  Status ReclaimFiles(bool all, ReclaimReport* report);
-  Status FreeFiles(std::span<const ChunkFile> deleted, std::span<const ChunkFile> rewritten,
+  Status ReclaimFiles(const ReclaimOptions& options, ReclaimReport* report);
+  Status FreeFiles(const ReclaimPlan& plan, const Progress& progress,
                    std::vector<ChunkAddress>* gone, ReclaimReport* report);
   Status FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<ChunkAddress>* gone,
                   ReclaimReport* report);

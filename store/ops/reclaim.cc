@@ -227,7 +227,7 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   const UnderWay reclaiming(&reclaims_);
   const std::lock_guard maintenance(maintenance_mutex_);
-  return ReclaimInTurn(options.all);
+  return ReclaimInTurn(options);
 }
 
 // A trainer drops steps between its saves. It waits for merging, which is short, but not for a
@@ -238,22 +238,22 @@ Result<std::optional<ReclaimReport>> StoreImpl::ReclaimUnlessUnderWay() {
     if (reclaims_ > 0) return std::optional<ReclaimReport>();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  VARVE_ASSIGN_OR_RETURN(ReclaimReport report, ReclaimInTurn(/*all=*/false));
+  VARVE_ASSIGN_OR_RETURN(ReclaimReport report, ReclaimInTurn({}));
   return std::optional(report);
 }
 
 // Call it under the maintenance mutex. Commits go on meanwhile.
-Result<ReclaimReport> StoreImpl::ReclaimInTurn(bool all) {
+Result<ReclaimReport> StoreImpl::ReclaimInTurn(const ReclaimOptions& options) {
   ReclaimReport report;
   report.disk_bytes_before = MeasureFolder(path_).allocated_bytes;
-  Status reclaimed = ReclaimFiles(all, &report);
+  Status reclaimed = ReclaimFiles(options, &report);
   if (IsNoSpace(reclaimed)) {
     ReleaseReserve();
     reclaimed = database_->Heal();
-    if (reclaimed.ok()) reclaimed = ReclaimFiles(all, &report);
+    if (reclaimed.ok()) reclaimed = ReclaimFiles(options, &report);
   }
   VARVE_RETURN_IF_ERROR(reclaimed);
-  const Status compacted = CompactMetadata(database_.get(), path_, all);
+  const Status compacted = CompactMetadata(database_.get(), path_, options.all);
   // Garbage in the metadata can wait until the disk has space.
   const bool may_wait = IsNoSpace(compacted) || compacted.code() == StatusCode::kAborted;
   VARVE_RETURN_IF_ERROR(may_wait ? database_->Heal() : compacted);
@@ -301,7 +301,7 @@ Result<std::vector<ChunkFile>> StoreImpl::chunk_files_for_test() {
 // frames counted as dead that are gone already. They are marked when a reclaim comes to their saves
 // again. Files are deleted and rewritten without the commit mutex. It is held only to learn what is
 // dead, and to write the counts.
-Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
+Status StoreImpl::ReclaimFiles(const ReclaimOptions& options, ReclaimReport* report) {
   VARVE_RETURN_IF_ERROR(LearnDeadSpace());
   std::vector<ChunkFile> files;
   std::vector<ChunkAddress> gone;
@@ -323,17 +323,16 @@ Status StoreImpl::ReclaimFiles(bool all, ReclaimReport* report) {
       }
     }
   }
-  const ReclaimPlan plan = PlanReclaim(std::move(files), all);
-  const Status freed = FreeFiles(plan.deleted, plan.rewritten, &gone, report);
+  const ReclaimPlan plan = PlanReclaim(std::move(files), options.all);
+  const Status freed = FreeFiles(plan, options.progress, &gone, report);
   const Status marked = MarkGone(&gone);
   return freed.ok() ? marked : freed;
 }
 
-Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
-                            std::span<const ChunkFile> rewritten, std::vector<ChunkAddress>* gone,
-                            ReclaimReport* report) {
+Status StoreImpl::FreeFiles(const ReclaimPlan& plan, const Progress& progress,
+                            std::vector<ChunkAddress>* gone, ReclaimReport* report) {
   const StopFlag stop;
-  for (const ChunkFile& file : deleted) {
+  for (const ChunkFile& file : plan.deleted) {
     VARVE_RETURN_IF_ERROR(stop.Check());
     VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/false, gone, report));
   }
@@ -341,12 +340,17 @@ Status StoreImpl::FreeFiles(std::span<const ChunkFile> deleted,
   // smallest rest, and uses the reserve on a full disk. Without space the frames stay for later. It
   // checks the space beforehand, because RocksDB needs some more to open again after a failed
   // write.
-  for (const ChunkFile& file : rewritten) {
+  uint64_t done = 0, total = 0;
+  for (const ChunkFile& file : plan.rewritten) total += RestOf(file);
+  for (const ChunkFile& file : plan.rewritten) {
     VARVE_RETURN_IF_ERROR(stop.Check());
+    if (progress) progress(done, total);
+    done += RestOf(file);
     if (!HasRoom(path_, RestOf(file))) ReleaseReserve();
     if (!HasRoom(path_, RestOf(file))) continue;
     VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/true, gone, report));
   }
+  if (progress && total > 0) progress(total, total);
   return Status::Ok();
 }
 

@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "store/save/save_pipeline.h"
 #include "tests/store/internals.h"
@@ -178,6 +180,23 @@ TEST_F(ReclaimTest, EverythingThatWasKeptForDeltasGoes) {
   VARVE_ASSERT_OK(DropSteps({12, 10, 4, 6, 9, 8}));
   ExpectNoKeys();
   EXPECT_TRUE(FilesOf(Family::kChunks).empty());
+}
+
+TEST_F(ReclaimTest, ProgressSaysHowMuchThereIsToCopy) {
+  const TestTensor kept = RandomTensor("kept", DType::kU8, {4 << 20}, 1);
+  VARVE_ASSERT_OK(Save(1, {kept, RandomTensor("lost", DType::kU8, {1 << 20}, 2)}).status());
+  VARVE_ASSERT_OK(Save(2, {kept}).status());
+  VARVE_ASSERT_OK(
+      store_->Drop(std::vector<CheckpointId>{{"main", 1}}, {.reclaim = false}).status());
+  std::vector<std::pair<uint64_t, uint64_t>> calls;
+  const auto note = [&](uint64_t done, uint64_t total) { calls.emplace_back(done, total); };
+  const auto report = store_->Reclaim({.all = true, .progress = note});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_GT(report->rewritten_bytes, 4 << 20);
+  ASSERT_GE(calls.size(), 2u);
+  EXPECT_EQ(calls.front().first, 0u);
+  for (const auto& [done, total] : calls) EXPECT_EQ(total, report->rewritten_bytes);
+  EXPECT_EQ(calls.back().first, report->rewritten_bytes);
 }
 
 // The speed of background merging decides whether there are many small files or few large ones. It
