@@ -10,7 +10,7 @@ so:
   VARVE_FUZZ_SECONDS=15  for each fuzz target in each round
   VARVE_FUZZ_EXECUTIONS=100000000  of all fuzz targets: so many rounds are run
   VARVE_DAMAGE=some    damages of some files (full: every file in every way)
-  VARVE_SOAK_STEPS=80000  all but the first quarter are judged
+  VARVE_SOAK_STEPS=120000  all but the first quarter are judged
   VARVE_ROWS=1,4       only these rows
 """
 
@@ -145,7 +145,7 @@ def damage(row):
 def soak(row):
     output = row.log.parent / "soak"
     text = row.python(
-        "tests/system/soak_test.py", "--steps", setting("SOAK_STEPS", "80000"), "--output", output
+        "tests/system/soak_test.py", "--steps", setting("SOAK_STEPS", "120000"), "--output", output
     )
     slopes = re.findall(
         r"^  (\S+(?: \d+)?) +(.*?) +median .* slope +(\S+% \+- \S+%)  limit \S+  (.*)",

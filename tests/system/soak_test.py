@@ -194,7 +194,7 @@ def judge(options, who, points, names, share):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, help="default 80,000")
+    parser.add_argument("--steps", type=int, help="default 120,000")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument(
         "--steps-a-manifest",
@@ -210,7 +210,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="a folder for plots and rows")
     options = parser.parse_args()
     if options.steps is None:
-        options.steps = 10**9 if options.minutes else 80000
+        options.steps = 10**9 if options.minutes else 120000
     rows, read = soak(options)
     if options.output:
         plot(rows, read, options.output)
