@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows the view that the fragment of the address names: #/step?step=main@100.
 
-import { ask, giveUp, onWaiting, query, stillWaiting } from "./api.js";
+import * as address from "./address.js";
+import { ask, giveUp, onWaiting, stillWaiting } from "./api.js";
 import { h, replace } from "./dom.js";
 import { printable, time } from "./format.js";
 import { showDiff } from "./diff.js";
@@ -33,23 +34,16 @@ const byId = (id) => document.getElementById(id);
 
 /** The view and the parameters that the address asks for. */
 function wanted() {
-  const [path, parameters] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
-  const view = VIEWS.find(({ name }) => name === path) ?? VIEWS[0];
-  return { view, parameters: new URLSearchParams(parameters ?? "") };
-}
-
-/** The address of a view. */
-export function link(view, parameters = {}) {
-  const text = query(parameters);
-  return `#/${view}${text ? `?${text}` : ""}`;
+  const { name, parameters } = address.wanted();
+  return { view: VIEWS.find((one) => one.name === name) ?? VIEWS[0], parameters };
 }
 
 /** Changes parameters of the view that is shown. */
 function change(parameters) {
   const now = wanted();
-  const merged = Object.fromEntries(now.parameters);
+  const kept = address.withoutTables(Object.fromEntries(now.parameters));
   const before = location.href;
-  location.hash = link(now.view.name, { ...merged, ...parameters });
+  location.hash = address.link(now.view.name, { ...kept, ...parameters });
   if (location.href === before) show();
 }
 
@@ -71,7 +65,11 @@ function showNav(current) {
 // Where each view was left, so that going back to it does not lose it.
 const last = new Map();
 function lastOf(name) {
-  return last.get(name) ?? link(name);
+  return last.get(name) ?? address.link(name);
+}
+function keepLast(view) {
+  last.set(view.name, location.hash || address.link(view.name));
+  showNav(view.name);
 }
 
 let asked = "";
@@ -86,8 +84,7 @@ async function show(event) {
   round += 1;
   const mine = round;
   const { view, parameters } = wanted();
-  last.set(view.name, location.hash || link(view.name));
-  showNav(view.name);
+  keepLast(view);
   document.title = `${view.title} \u00b7 varve`;
   const main = byId("main");
   main.setAttribute("aria-busy", "true");
@@ -175,6 +172,7 @@ function start() {
     byId("main").focus();
   });
   onWaiting(showStatus);
+  address.onNoted(() => keepLast(wanted().view));
   addEventListener("hashchange", show);
   addEventListener("keydown", press);
   show();

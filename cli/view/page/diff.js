@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Diff: which layers and tensors differ between two steps, and by how much.
 
+import { link } from "./address.js";
 import { ask } from "./api.js";
-import { link } from "./app.js";
 import { barChart } from "./charts.js";
 import { h, replace } from "./dom.js";
 import { bytes, count, number, printable, share, stepName } from "./format.js";
@@ -129,6 +129,7 @@ async function layers(diff, by) {
     }),
     await pagedTable({
       caption: "Layers, as numbers",
+      key: "layers-",
       ask: async ({ offset, limit }) => ({ rows: sorted.slice(offset, offset + limit), total: sorted.length }),
       columns: [
         { title: "layer", value: (layer) => layer.name, wide: true },

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several views share.
 
+import { link } from "./address.js";
 import { ask } from "./api.js";
-import { link } from "./app.js";
 import { h, newId } from "./dom.js";
 import { printable, stepName } from "./format.js";
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs: where they were forked, their steps, and how their metrics went.
 
+import { link } from "./address.js";
 import { ask } from "./api.js";
-import { link } from "./app.js";
 import { lineage, lineChart } from "./charts.js";
 import { h } from "./dom.js";
 import { bytes, count, metrics, number, stepName, time } from "./format.js";

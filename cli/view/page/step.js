@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step: what it is, its tensors as boxes and as a table, and which rank holds what.
 
+import { link } from "./address.js";
 import { ask } from "./api.js";
-import { link } from "./app.js";
 import { barChart, figure, treemap } from "./charts.js";
 import { h, s } from "./dom.js";
 import { bytes, count, countOf, integer, metrics, number, printable, shape, share, stepName, time } from "./format.js";

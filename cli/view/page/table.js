@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables that the server sorts and cuts into pages, and their CSV.
 
+import { noteTable, readTable } from "./address.js";
 import { download, fileName, h, replace } from "./dom.js";
 import { count, printable } from "./format.js";
 
@@ -147,17 +148,27 @@ function focusOn(place, key) {
   (again ?? place.querySelector(".scroll")).focus();
 }
 
-/** A table of which one page after the other is asked for. */
+/**
+ * A table of which one page after the other is asked for. The address of the view says which page is shown, in which
+ * order. `key` names the table where a view has two.
+ */
 export async function pagedTable(options) {
   const place = h("div", {});
-  const state = { offset: 0, limit: options.limit ?? 50, sort: options.sort, order: options.order };
+  const { key = "", limit = 50 } = options;
+  const noted = readTable(key);
+  const state = { limit, offset: noted.offset, sort: noted.sort ?? options.sort, order: noted.order ?? options.order };
   const load = (offset, limit) =>
     options.ask({ offset, limit, sort: state.sort, order: state.order });
   async function show() {
     place.setAttribute("aria-busy", "true");
-    const answer = await load(state.offset, state.limit);
+    let answer = await load(state.offset, limit);
+    if (answer.rows.length === 0 && answer.total > 0) {  // rows that a link names are gone
+      state.offset = Math.floor((answer.total - 1) / limit) * limit;
+      answer = await load(state.offset, limit);
+    }
     const go = async (change) => {
       Object.assign(state, change);
+      noteTable(key, state);
       const pressed = place.contains(document.activeElement) && document.activeElement.dataset.key;
       try {
         await show();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor: how its values are spread, what they look like, and when they changed.
 
+import { link } from "./address.js";
 import { ask } from "./api.js";
-import { link } from "./app.js";
 import { heatMap, histogram, lineChart } from "./charts.js";
 import { h } from "./dom.js";
 import { bytes, count, countOf, elementText, number, printable, shape, share, stepName } from "./format.js";

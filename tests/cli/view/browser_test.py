@@ -309,6 +309,53 @@ class BrowserTest(unittest.TestCase):
             self.assertEqual(self.focused().get_attribute("id"), "main")
             self.assertEqual(self.browser.execute_script("return scrollY"), 0)
 
+    def test_the_address_names_the_page_of_a_table(self):
+        """Who gets the link sees these rows. The page stays where the view is asked again or left."""
+        many = self.folder / "pages"
+        tensors = {f"t{i:03}": view_case.floats([i]) for i in range(120)}
+        path = safetensors_bytes.write(self.folder / "pages.safetensors", tensors)
+        harness.varve(many, "import", path, "--init", "--step", 1)
+
+        def first_row():
+            return self.browser.execute_script(
+                "return [...document.querySelectorAll('table')]"
+                ".find(table => table.caption.textContent.startsWith('Tensors of'))"
+                ".tBodies[0].rows[0].cells[0].textContent"
+            )
+
+        def press(key):
+            self.browser.find_element(By.CSS_SELECTOR, f"[data-key={key}]").send_keys(Keys.ENTER)
+            self.wait_until_shown()
+
+        with view_case.View(many) as view:
+            self.views[many] = view
+            self.open(link("step", step="1"), many)
+            press("name")  # it was sorted by this, upward
+            self.assertEqual(first_row(), "t119")
+            press("Next")
+            self.assertEqual(first_row(), "t069")
+            address = self.browser.current_url
+            self.browser.find_element(By.TAG_NAME, "body").send_keys("r")
+            self.wait_until_shown()
+            self.assertEqual(first_row(), "t069")
+            for key in "63":  # to another view and back
+                self.browser.find_element(By.TAG_NAME, "body").send_keys(key)
+                self.wait_until_shown()
+            self.assertEqual(first_row(), "t069")
+            fragment = address.partition("#/")[2]
+            self.assertIn("51 to 100 of 120", self.open(fragment, many))
+            self.assertEqual(first_row(), "t069")
+            # A link to rows that are gone, and one that names none.
+            self.assertIn("101 to 120 of 120", self.open(fragment.replace("=50", "=5000"), many))
+            self.assertIn("1 to 50 of 120", self.open(fragment.replace("=50", "=-5"), many))
+            # Another glob begins with its first row.
+            self.open(fragment, many)
+            field = self.browser.find_element(By.NAME, "glob")
+            field.send_keys("t*" + Keys.ENTER)
+            self.wait("location.hash.includes('glob=')", "the form was not sent")
+            self.wait_until_shown()
+            self.assertEqual(first_row(), "t000")
+
     def test_the_theme_is_kept(self):
         self.color_scheme("light")
         self.open("health")
