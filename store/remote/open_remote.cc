@@ -18,10 +18,16 @@ namespace {
 // Where the database seems to lie. Nothing is there.
 constexpr char kFolder[] = "/varve-snapshot";
 
-Status HealthOf(Objects* objects, const BlobReader& blobs) {
+// A blob of the snapshot is missing or too short.
+Status WhyMissing(Objects* objects, const RemoteSnapshot& snapshot, Status error) {
+  const RemoteLog log(objects);
+  VARVE_RETURN_IF_ERROR(log.ReadNewest().status());  // or nobody knows whether it was removed
+  return log.WhyUnreadable(snapshot, std::move(error));
+}
+
+Status HealthOf(const BlobReader& blobs) {
   const Status failure = blobs.failure();
-  if (failure.code() != StatusCode::kCorruption) return failure;
-  return RemoteLog(objects).ReadNewest().status();  // or nobody knows whether it was removed
+  return failure.code() == StatusCode::kCorruption ? Status::Ok() : failure;
 }
 
 }  // namespace
@@ -43,19 +49,19 @@ Result<OpenedSnapshot> OpenSnapshot(std::string_view url, const RemoteStoreOptio
   const std::string name = objects->url() + ", snapshot " + std::to_string(snapshot.number);
   auto blobs = std::make_shared<const BlobReader>(
       objects, std::move(cache), [objects, snapshot](Status error) {
-        return RemoteLog(objects.get()).WhyUnreadable(snapshot, std::move(error));
+        return WhyMissing(objects.get(), snapshot, std::move(error));
       });
   auto file_system =
       std::make_shared<RemoteFileSystem>(std::string(kFolder) + "/db", std::move(body), blobs);
   auto database = Database::OpenFrozen(kFolder, std::move(file_system));
   if (!database.ok()) {
-    const Status why = HealthOf(objects.get(), *blobs);
+    const Status why = HealthOf(*blobs);
     return (why.ok() ? database.status() : why).WithContext(name);
   }
   OpenedSnapshot opened;
   VARVE_ASSIGN_OR_RETURN(opened.store,
                          StoreImpl::OpenFrozen(name, format, *std::move(database), options.store));
-  opened.health = [objects, blobs] { return HealthOf(objects.get(), *blobs); };
+  opened.health = [blobs] { return HealthOf(*blobs); };
   return opened;
 }
 

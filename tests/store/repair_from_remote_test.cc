@@ -162,6 +162,35 @@ TEST_F(RemoteRepairTest, ASnapshotThatIsRemovedMeanwhileLosesNoStep) {
   }
 }
 
+// Nothing answers for a moment, when the repair asks why a blob is missing. So nobody knows.
+TEST_F(RemoteRepairTest, ASnapshotThatIsRemovedWhileNothingAnswersLosesNoStep) {
+  const std::string below = "file:///" + (folder_.path() / "remote").string().substr(1);
+  const fs::path store = PushWithLargeStep();
+  const auto before = Contents(store);
+  Reopen();
+  VARVE_ASSERT_OK(DropSteps({5}));
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  store_.reset();
+  constexpr int kLastGet = 5;
+  std::atomic<int> gets{0}, unanswered{0};
+  std::atomic<bool> is_after_get{false};
+  FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
+    if (call == "get" && gets++ == kLastGet) {
+      VARVE_EXPECT_OK(Push(path(), below).status());
+      VARVE_EXPECT_OK(ReclaimRemote(below, {.keep_last = 1}).status());
+    }
+    const bool asks_why = is_after_get.exchange(call == "get") && call != "get";
+    if (!asks_why || gets <= kLastGet) return Fault::kNone;
+    ++unanswered;
+    return Fault::kLost;
+  };
+  EXPECT_THAT(RepairStore(store, {.from = url()}),
+              FailsWith(StatusCode::kUnavailable, "outcome unknown"));
+  FlakyObjects::decide() = nullptr;
+  EXPECT_GT(unanswered, 0);
+  EXPECT_TRUE(Contents(store) == before);
+}
+
 // A blob of the snapshot is damaged: that is damage, and the rest is taken.
 TEST_F(RemoteRepairTest, ADamagedSnapshotGivesWhatItHas) {
   VARVE_ASSERT_OK(Push(path(), url()).status());
