@@ -68,9 +68,9 @@ Status ChunkFiles::CloseCurrent() {
 }
 
 Status ChunkFiles::WaitForOldest() {
-  Status status = closing_.front().get();
+  std::future<Status> oldest = std::move(closing_.front());  // get() may throw, and leaves it empty
   closing_.erase(closing_.begin());
-  return status;
+  return oldest.get();
 }
 
 }  // namespace varve::internal

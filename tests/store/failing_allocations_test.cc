@@ -102,6 +102,7 @@ Status Read(const Store& store, uint64_t step, Prepared* prepared) {
 
 class FailingAllocationsTest : public ::testing::Test {
  protected:
+  using Threads = FailingAllocations::Threads;
   using Call = std::function<Status(const fs::path&, Store*)>;
 
   void SetUp() override {
@@ -118,7 +119,8 @@ class FailingAllocationsTest : public ::testing::Test {
   }
 
   // The call with this failure. A store is open for it, or none.
-  int Strike(const Call& call, bool with_store, uint64_t first, uint64_t count) const {
+  int Strike(const Call& call, bool with_store, uint64_t first, uint64_t count,
+             Threads threads) const {
     std::unique_ptr<Store> store;
     if (with_store) {
       auto opened = Store::Open(path_, kTwoThreads);
@@ -127,7 +129,7 @@ class FailingAllocationsTest : public ::testing::Test {
     }
     bool has_struck = false;
     try {
-      const FailingAllocations failing(first, count);
+      const FailingAllocations failing(first, count, threads);
       const Status status = call(path_, store.get());
       has_struck = failing.has_struck();
       if (status.code() == StatusCode::kCorruption) return kLied;
@@ -153,7 +155,9 @@ class FailingAllocationsTest : public ::testing::Test {
     return saved.ok() || saved.code() == StatusCode::kAlreadyExists ? 0 : 4;
   }
 
-  void Sweep(const Call& call, bool with_store, bool keeps_step_1 = true) {
+  // The threads that a call starts make fewer allocations. More of them are taken.
+  void Sweep(const Call& call, bool with_store, bool keeps_step_1 = true,
+             Threads threads = Threads::kAll) {
     const bool is_full = std::getenv("VARVE_FULL_SIZE") != nullptr;
     int struck = 0, by_library = 0;
     for (const uint64_t count : {uint64_t{1}, uint64_t{1} << 40}) {
@@ -161,14 +165,15 @@ class FailingAllocationsTest : public ::testing::Test {
       for (int round = 0;; ++round) {
         fs::remove_all(path_);
         fs::copy(template_, path_, fs::copy_options::recursive);
-        const int end = InChild([&] { return Strike(call, with_store, first, count); });
+        const int end = InChild([&] { return Strike(call, with_store, first, count, threads); });
         SCOPED_TRACE("allocation " + std::to_string(first) + ", " + std::to_string(count));
         if (end == kNotStruck) break;
         ++struck;
         by_library += end == kEndedByLibrary;
         ASSERT_TRUE(end == kDone || end == kEndedByLibrary) << end;
         ASSERT_EQ(InChild([&] { return Judge(keeps_step_1); }), 0);
-        first += is_full ? 1 + first / 100 : 1 + first / 5;
+        const uint64_t part = is_full ? 100 : threads == Threads::kNew ? 30 : 5;
+        first += 1 + first / part;
       }
     }
     std::fprintf(stderr, "%d failures, of which %d ended the process in a library\n", struck,
@@ -196,6 +201,12 @@ TEST_F(FailingAllocationsTest, OpenForWriting) {
 TEST_F(FailingAllocationsTest, Save) {
   const Prepared prepared(100);
   Sweep([&](const fs::path&, Store* store) { return Save(store, 100, prepared); }, true);
+}
+
+TEST_F(FailingAllocationsTest, SaveOnNewThreads) {
+  const Prepared prepared(100);
+  Sweep([&](const fs::path&, Store* store) { return Save(store, 100, prepared); }, true, true,
+        Threads::kNew);
 }
 
 TEST_F(FailingAllocationsTest, Read) {

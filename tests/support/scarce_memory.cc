@@ -15,7 +15,12 @@ thread_local size_t asked_by_this_thread = 0;
 std::atomic<uint64_t> allocations = 0;
 std::atomic<uint64_t> first_to_fail = UINT64_MAX, end_of_failures = 0;  // of these numbers
 
+std::atomic<uint64_t> objects_made = 0;
+thread_local const uint64_t made_before_thread = objects_made;  // set by its first allocation
+std::atomic<bool> spares_old_threads = false;
+
 bool IsNextToFail() {
+  if (spares_old_threads && made_before_thread != objects_made) return false;
   const uint64_t number = allocations.fetch_add(1, std::memory_order_relaxed);
   return number >= first_to_fail && number < end_of_failures;
 }
@@ -51,12 +56,17 @@ size_t ScarceMemory::total() const { return asked_in_all; }
 
 size_t AskedByThisThread() { return asked_by_this_thread; }
 
-FailingAllocations::FailingAllocations(uint64_t first, uint64_t count) {
+FailingAllocations::FailingAllocations(uint64_t first, uint64_t count, Threads threads) {
+  ++objects_made;
+  spares_old_threads = threads == Threads::kNew;
   allocations = 0;
   end_of_failures = first + count;
   first_to_fail = first;
 }
-FailingAllocations::~FailingAllocations() { first_to_fail = UINT64_MAX; }
+FailingAllocations::~FailingAllocations() {
+  first_to_fail = UINT64_MAX;
+  spares_old_threads = false;
+}
 
 bool FailingAllocations::has_struck() const { return allocations > first_to_fail; }
 

@@ -29,7 +29,11 @@ size_t AskedByThisThread();
 // It refuses `count` allocations, from that with number `first` on. The first of all has number 0.
 class FailingAllocations {
  public:
-  FailingAllocations(uint64_t first, uint64_t count);
+  enum class Threads {
+    kAll,
+    kNew,  // only threads that allocate for the first time while the object lives
+  };
+  FailingAllocations(uint64_t first, uint64_t count, Threads threads = Threads::kAll);
   ~FailingAllocations();
   FailingAllocations(const FailingAllocations&) = delete;
   FailingAllocations& operator=(const FailingAllocations&) = delete;
