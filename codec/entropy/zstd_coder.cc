@@ -3,6 +3,7 @@
 
 #include <zstd.h>
 
+#include <new>
 #include <string>
 
 #include "codec/entropy/literal_frame.h"
@@ -15,9 +16,18 @@ namespace {
 
 using CompressContext = std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)>;
 
+using DecompressContext = std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)>;
+
 CompressContext MakeMatchContext() {
   CompressContext context(ZSTD_createCCtx(), &ZSTD_freeCCtx);
+  if (context == nullptr) throw std::bad_alloc();
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, 1);
+  return context;
+}
+
+DecompressContext MakeDecompressContext() {
+  DecompressContext context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
+  if (context == nullptr) throw std::bad_alloc();
   return context;
 }
 
@@ -47,7 +57,7 @@ size_t ZstdCompressor::CompressMatches(std::span<const std::byte> in, std::span<
 
 struct ZstdDecompressor::Context {
   LiteralFrameDecoder literals{DetectCpu()};
-  std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> zstd{ZSTD_createDCtx(), &ZSTD_freeDCtx};
+  DecompressContext zstd = MakeDecompressContext();
 };
 
 ZstdDecompressor::ZstdDecompressor() : context_(std::make_unique<Context>()) {}

@@ -3,6 +3,7 @@
 // Saves and stores for which there is no memory, or no thread: an error, and the next one is whole.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <zstd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -13,19 +14,35 @@
 namespace {
 
 std::atomic<int> threads_left = INT_MAX;  // that may be started
+std::atomic<bool> zstd_gets_memory = true;
+
+// The function that this program hides.
+template <class Function>
+Function* Hidden(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
 
 }  // namespace
 
 // Every std::thread of this program comes by here.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*run)(void*), void* argument) noexcept {
-  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  static const auto create = Hidden<decltype(pthread_create)>("pthread_create");
   if (threads_left.fetch_sub(1) <= 0) {
     ++threads_left;
     return EAGAIN;
   }
   return create(thread, attributes, run, argument);
+}
+
+// zstd takes its memory by malloc, which no test replaces.
+extern "C" ZSTD_CCtx* ZSTD_createCCtx() {
+  static const auto create = Hidden<decltype(ZSTD_createCCtx)>("ZSTD_createCCtx");
+  return zstd_gets_memory ? create() : nullptr;
+}
+extern "C" ZSTD_DCtx* ZSTD_createDCtx() {
+  static const auto create = Hidden<decltype(ZSTD_createDCtx)>("ZSTD_createDCtx");
+  return zstd_gets_memory ? create() : nullptr;
 }
 
 namespace varve::internal::testing {
@@ -77,6 +94,22 @@ TEST_F(NoMemoryTest, ToWriteARecord) {
               FailsWith(StatusCode::kUnavailable, "writing a commit: std::bad_alloc"));
   VARVE_ASSERT_OK(SaveGathered(2).status());
   EXPECT_EQ(store_->ListCheckpoints("main")->size(), 1u);
+}
+
+TEST_F(NoMemoryTest, ForZstd) {
+  VARVE_ASSERT_OK(SaveGathered(1).status());
+  store_.reset();  // with the contexts that it has made
+  store_ = *Store::Open(path());
+  std::vector<std::byte> read(values_.size() * sizeof(float));
+  const auto reader = *store_->OpenCheckpoint("main", 1);
+  zstd_gets_memory = false;
+  const Status refused_read = reader->Read("w", read);
+  const Status refused_save = SaveGathered(2).status();
+  zstd_gets_memory = true;
+  EXPECT_THAT(refused_read, FailsWith(StatusCode::kUnavailable, "std::bad_alloc"));
+  EXPECT_THAT(refused_save, FailsWith(StatusCode::kUnavailable, "std::bad_alloc"));
+  VARVE_ASSERT_OK(reader->Read("w", read));
+  VARVE_ASSERT_OK(SaveGathered(2).status());
 }
 
 TEST_F(NoMemoryTest, NoThreadForACommit) {
