@@ -53,6 +53,15 @@ Result<FileDescriptor> OpenFileToRead(const std::filesystem::path& path) {
   return fd;
 }
 
+Result<std::vector<FileDescriptor>> ReserveDescriptors(size_t count) {
+  std::vector<FileDescriptor> reserved;
+  while (reserved.size() < count) {
+    reserved.emplace_back(::open("/", O_PATH | O_CLOEXEC));
+    if (!reserved.back().is_open()) return ErrnoStatus("open", "/", errno);
+  }
+  return reserved;
+}
+
 Result<std::string> ReadAtMost(int fd, size_t max_bytes, const std::filesystem::path& path) {
   std::string contents(max_bytes, '\0');
   size_t size = 0;

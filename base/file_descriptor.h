@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "varve/result.h"
 #include "varve/status.h"
@@ -43,6 +44,10 @@ Status CheckIsFile(const std::filesystem::path& path);
 Status CheckIsNoLink(const std::filesystem::path& path);
 // Opens a new file for writing. What had its name loses it, also a link, which is not followed.
 Result<FileDescriptor> ReplaceFile(const std::filesystem::path& path);
+
+// Opens `count` descriptors that nobody uses. Who must be able to open files later, when the
+// process may have none left, holds them until then.
+Result<std::vector<FileDescriptor>> ReserveDescriptors(size_t count);
 
 // Reads from the place of the descriptor to the end of its file, or so many bytes. `path` is the
 // name of the file, for the error. Stateless.

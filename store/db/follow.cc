@@ -151,7 +151,8 @@ Result<std::shared_ptr<const OpenRocksDb>> Database::OpenSecondary() const {
 // that has read the manifest since then shows one of these states, however fast the writer is.
 Result<Database::Fit> Database::Compare(const FamilyTables& shown,
                                         const std::string& before) const {
-  const auto note = ReadManifestNote(path_);  // first, so that the manifest is at least as long
+  // First, so that the manifest is at least as long.
+  VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(path_));
   if (const auto text = ReadManifestText(path_)) {
     Fit best;
     // What starts another manifest is written record by record, and its first states are no states

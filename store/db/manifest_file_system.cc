@@ -46,12 +46,14 @@ class ManifestFile : public rocksdb::FSSequentialFileOwnerWrapper {
     if (error) return UINT64_MAX;  // it lies elsewhere
     if (size == size_) return end_;
     size_ = end_ = size;
-    const auto note = ReadManifestNote(path_.parent_path().parent_path());
-    if (!note.has_value() || note->manifest != path_.filename() || size <= note->bytes) return end_;
+    const auto read = ReadManifestNote(path_.parent_path().parent_path());
+    if (!read.ok() || !read->has_value()) return end_;
+    const NotedManifest& note = **read;
+    if (note.manifest != path_.filename() || size <= note.bytes) return end_;
     const Result<std::string> log = ReadSmallFile(path_, size);
     if (!log.ok()) return end_;
     const uint64_t whole = EndOfLogRecords(*log, LogChecksums::kCompare);
-    if (whole >= note->bytes) end_ = whole;
+    if (whole >= note.bytes) end_ = whole;
     return end_;
   }
 

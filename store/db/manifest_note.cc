@@ -50,22 +50,23 @@ Result<std::string> ReadCurrentName(const fs::path& store) {
 
 // A copy that no writer has opened has no SYNCED, but BACKUP (docs/format.md), with lines
 // "manifest NAME BYTES". They are the manifests that CURRENT may name.
-std::optional<NotedManifest> ReadBackupNote(const fs::path& store) {
+Result<std::optional<NotedManifest>> ReadBackupNote(const fs::path& store) {
   constexpr size_t kMaxBytes = 64 << 10;
+  const std::optional<NotedManifest> none;
   const Result<std::string> text = ReadSmallFile(store / "BACKUP", kMaxBytes);
-  if (!text.ok()) return std::nullopt;
+  if (IsShortage(text.status())) return text.status();
+  if (!text.ok()) return none;
   const Result<std::string> name = ReadCurrentName(store);
-  if (!name.ok()) return std::nullopt;
+  if (IsShortage(name.status())) return name.status();
+  if (!name.ok()) return none;
   const std::string start = "\nmanifest " + *name + " ";
   const size_t at = text->find(start);
-  if (at == std::string::npos) return std::nullopt;
+  if (at == std::string::npos) return none;
   NotedManifest noted{*name, 0};
   const char* const digits = text->data() + at + start.size();
   const auto [end, error] = std::from_chars(digits, text->data() + text->size(), noted.bytes);
-  if (error != std::errc() || end == text->data() + text->size() || *end != '\n') {
-    return std::nullopt;
-  }
-  return noted;
+  if (error != std::errc() || end == text->data() + text->size() || *end != '\n') return none;
+  return std::optional(std::move(noted));
 }
 
 // How a manifest is, beside what a note says of it.
@@ -74,26 +75,29 @@ struct ManifestFacts {
   uint64_t readable = 0;  // bytes of whole records, as far as the note goes
 };
 
-// Opens the file, so that a network file system asks for its size again. nullopt = there is no
-// file.
-std::optional<ManifestFacts> LookAt(const fs::path& file, uint64_t noted) {
-  const Result<FileDescriptor> fd = OpenFileToRead(file);
+// Opens the file, so that a network file system asks for its size again.
+Result<ManifestFacts> LookAt(const fs::path& file, uint64_t noted) {
+  VARVE_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenFileToRead(file));
   struct stat info {};
-  if (!fd.ok() || ::fstat(fd->get(), &info) != 0) return std::nullopt;
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus("look at", file, errno);
   ManifestFacts facts{.size = static_cast<uint64_t>(info.st_size)};
   if (facts.size < noted) return facts;
-  const Result<std::string> log = ReadSmallFile(file, noted);
-  if (!log.ok()) return std::nullopt;
+  VARVE_ASSIGN_OR_RETURN(const std::string log, ReadSmallFile(file, noted));
   // RocksDB compares the checksums, and reports those that differ.
-  facts.readable = EndOfLogRecords(*log, LogChecksums::kIgnore);
+  facts.readable = EndOfLogRecords(log, LogChecksums::kIgnore);
   return facts;
+}
+
+// Opening says what else keeps a file from being read.
+Status UnlessOpeningSays(const Status& status) {
+  return IsShortage(status) ? status : Status::Ok();
 }
 
 // Each record comes to the manifest first, and then to the copy. So a manifest that is read after
 // its copy is as long.
 Status CompareWithCopy(const fs::path& store) {
   const Result<std::string> name = ReadCurrentName(store);
-  if (!name.ok()) return Status::Ok();  // opening says it
+  if (!name.ok()) return UnlessOpeningSays(name.status());
   const fs::path manifest = store / "db" / *name, copy = SpareOfManifest(manifest);
   const auto read = [](const fs::path& file) {
     std::error_code error;
@@ -101,7 +105,8 @@ Status CompareWithCopy(const fs::path& store) {
     return error ? Result<std::string>(std::string()) : ReadSmallFile(file, bytes);
   };
   const Result<std::string> copied = read(copy), log = read(manifest);
-  if (!copied.ok() || !log.ok()) return Status::Ok();
+  if (!copied.ok()) return UnlessOpeningSays(copied.status());
+  if (!log.ok()) return UnlessOpeningSays(log.status());
   const uint64_t end = EndOfLogRecords(*log, LogChecksums::kCompare),
                  copied_end = EndOfLogRecords(*copied, LogChecksums::kCompare);
   if (copied_end <= end || !copied->starts_with(log->substr(0, end))) return Status::Ok();
@@ -153,27 +158,29 @@ void NoteNewManifest(const fs::path& store) {
 
 bool IsManifestName(std::string_view name) { return NumberOf(name).has_value(); }
 
-std::optional<NotedManifest> ReadManifestNote(const fs::path& store) {
+Result<std::optional<NotedManifest>> ReadManifestNote(const fs::path& store) {
   const Result<FixedFile> note =
       ReadFixedFile(store / kManifestNoteName, kMagic, kVersion, kNumFields);
+  if (IsShortage(note.status())) return note.status();
   if (!note.ok() || note->fields.size() != kNumFields) return ReadBackupNote(store);
   char name[32];
   std::snprintf(name, sizeof(name), "%s%06llu", kPrefix.data(),
                 static_cast<unsigned long long>(note->fields[0]));
-  return NotedManifest{name, note->fields[1]};
+  return std::optional(NotedManifest{name, note->fields[1]});
 }
 
 Status CheckManifestLength(const fs::path& store) {
   // The note is read first. The manifest only grows, so it holds what any earlier note says.
-  const auto note = ReadManifestNote(store);
+  VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(store));
   if (!note.has_value()) return CompareWithCopy(store);
   const Result<std::string> name = ReadCurrentName(store);
-  if (!name.ok() || *name != note->manifest) return Status::Ok();  // opening says the first
+  if (!name.ok()) return UnlessOpeningSays(name.status());
+  if (*name != note->manifest) return Status::Ok();
   const fs::path manifest = store / "db" / *name;
   const uint64_t noted = note->bytes;
-  const std::optional<ManifestFacts> facts = LookAt(manifest, noted);
-  if (!facts.has_value() || facts->readable >= noted)
-    return Status::Ok();  // opening says the first
+  const Result<ManifestFacts> facts = LookAt(manifest, noted);
+  if (!facts.ok()) return UnlessOpeningSays(facts.status());
+  if (facts->readable >= noted) return Status::Ok();
   std::error_code error;
   const bool is_backup = !fs::exists(store / kManifestNoteName, error);
   const std::string found =

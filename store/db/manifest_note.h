@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 
+#include "varve/result.h"
 #include "varve/status.h"
 
 namespace varve::internal {
@@ -51,12 +52,12 @@ void NoteNewManifest(const std::filesystem::path& store);
 bool IsManifestName(std::string_view name);
 
 // What the note says, or BACKUP of a copy that no writer has opened. nullopt = there is none that
-// can be read.
+// can be read. An error: this process lacks what it takes to read one (IsShortage).
 struct NotedManifest {
   std::string manifest;  // MANIFEST-000012
   uint64_t bytes = 0;
 };
-std::optional<NotedManifest> ReadManifestNote(const std::filesystem::path& store);
+Result<std::optional<NotedManifest>> ReadManifestNote(const std::filesystem::path& store);
 
 // kCorruption: the manifest that CURRENT names is shorter than the note says, or ends earlier for
 // RocksDB, or there is no note and its copy goes on. Any thread and any process may call it, also

@@ -34,6 +34,10 @@ void AppendVarint(uint64_t value, std::string* out) {
   out->push_back(static_cast<char>(value));
 }
 
+Status CannotList(const fs::path& store, const std::error_code& error) {
+  return Status::IOError("cannot list " + DbPath(store).string() + ": " + error.message());
+}
+
 // Without its properties RocksDB opens an ingested table, and takes its records for older ones.
 Result<bool> HasProperties(const fs::path& file) {
   rocksdb::SstFileReader reader(MakeTableOptions());
@@ -135,13 +139,15 @@ std::string WithoutTables(std::string manifest, std::span<const LostTable> left_
 
 namespace {
 
-std::optional<std::string> ReadWhole(const fs::path& file) {
+// nullopt: it is missing or cannot be read. An error: the process lacks what it takes to read it.
+Result<std::optional<std::string>> ReadWhole(const fs::path& file) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(file, error);
-  if (error) return std::nullopt;
+  if (error) return std::optional<std::string>();
   Result<std::string> content = ReadSmallFile(file, bytes);
-  if (!content.ok()) return std::nullopt;
-  return *std::move(content);
+  if (IsShortage(content.status())) return content.status();
+  if (!content.ok()) return std::optional<std::string>();
+  return std::optional(*std::move(content));
 }
 
 // Returns the name of the newest manifest, as CURRENT says, or as SYNCED does, or because there is
@@ -153,16 +159,15 @@ Result<std::string> FindManifestName(const fs::path& store, std::vector<std::str
     return fs::exists(DbPath(store) / name, ignored) ||
            fs::exists(SpareFolder(store) / name, ignored);
   };
-  const std::optional<std::string> said = ReadWhole(current);
+  VARVE_ASSIGN_OR_RETURN(const std::optional<std::string> said, ReadWhole(current));
   if (said.has_value()) {
     const std::string name = said->substr(0, said->find('\n'));
     if (IsManifestName(name) && *said == name + "\n" && exists(name)) return name;
   }
   damage->push_back(current.string() + (said.has_value() ? " does not name a manifest that is there"
                                                          : " is missing or cannot be read"));
-  if (const auto note = ReadManifestNote(store); note.has_value() && exists(note->manifest)) {
-    return note->manifest;
-  }
+  VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(store));
+  if (note.has_value() && exists(note->manifest)) return note->manifest;
   std::set<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(DbPath(store), error), end; !error && it != end;
@@ -170,6 +175,7 @@ Result<std::string> FindManifestName(const fs::path& store, std::vector<std::str
     const std::string name = it->path().filename();
     if (IsManifestName(name)) names.insert(name);
   }
+  if (error && error != std::errc::no_such_file_or_directory) return CannotList(store, error);
   if (names.size() == 1) return *names.begin();
   return Status::Corruption(damage->back() + ", and nothing says which of " +
                             std::to_string(names.size()) +
@@ -181,14 +187,15 @@ Result<std::string> FindManifestName(const fs::path& store, std::vector<std::str
 Result<FoundManifest> FindManifest(const fs::path& store) {
   FoundManifest found;
   VARVE_ASSIGN_OR_RETURN(found.name, FindManifestName(store, &found.damage));
-  const auto note = ReadManifestNote(store);
+  VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(store));
   const bool is_noted = note.has_value() && note->manifest == found.name;
   const uint64_t noted = is_noted ? note->bytes : 0;
   const auto end_of = [](const std::optional<std::string>& log) {
     return log.has_value() ? EndOfLogRecords(*log, LogChecksums::kCompare) : 0;
   };
   const fs::path file = DbPath(store) / found.name, spare = SpareFolder(store) / found.name;
-  std::optional<std::string> log = ReadWhole(file), copy = ReadWhole(spare);
+  VARVE_ASSIGN_OR_RETURN(std::optional<std::string> log, ReadWhole(file));
+  VARVE_ASSIGN_OR_RETURN(const std::optional<std::string> copy, ReadWhole(spare));
   const size_t end = end_of(log), copy_end = end_of(copy);
   // Without a note: RocksDB takes a record with a wrong checksum for damage. And as the copy gets a
   // record after the manifest does, it is never longer.
@@ -221,8 +228,8 @@ Result<FoundManifest> FindManifest(const fs::path& store) {
                             " is no whole copy of it; take the store from a backup");
 }
 
-std::vector<std::string> FindUnnamedTables(const fs::path& store,
-                                           const std::set<std::string>& named) {
+Result<std::vector<std::string>> FindUnnamedTables(const fs::path& store,
+                                                   const std::set<std::string>& named) {
   std::set<std::string> unnamed;
   std::error_code error;
   for (fs::directory_iterator it(DbPath(store), error), end; !error && it != end;
@@ -230,7 +237,8 @@ std::vector<std::string> FindUnnamedTables(const fs::path& store,
     const std::string name = it->path().filename();
     if (it->path().extension() == ".sst" && !named.contains(name)) unnamed.insert(name);
   }
-  return {unnamed.begin(), unnamed.end()};
+  if (error) return CannotList(store, error);
+  return std::vector(unnamed.begin(), unnamed.end());
 }
 
 Status MakeViewOfManifest(const fs::path& store, const FormatFile& format,
@@ -245,7 +253,7 @@ Status MakeViewOfManifest(const fs::path& store, const FormatFile& format,
       VARVE_RETURN_IF_ERROR(LinkInto(it->path(), to / it->path().filename()));
     }
   }
-  if (error) return Status::IOError("cannot list " + DbPath(store).string());
+  if (error) return CannotList(store, error);
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(to / manifest.name, manifest.log));
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(to / "CURRENT", manifest.name + "\n"));
   return WriteFormatFile(view, format);

@@ -53,8 +53,8 @@ Result<FoundManifest> FindManifest(const std::filesystem::path& store);
 
 // Returns the table files in db/ that `named` does not have. A crash leaves such files, and so does
 // the loss of the records of a manifest that name them.
-std::vector<std::string> FindUnnamedTables(const std::filesystem::path& store,
-                                           const std::set<std::string>& named);
+Result<std::vector<std::string>> FindUnnamedTables(const std::filesystem::path& store,
+                                                   const std::set<std::string>& named);
 
 // Makes a view with all table files of a store whose CURRENT or manifest is damaged.
 Status MakeViewOfManifest(const std::filesystem::path& store, const FormatFile& format,

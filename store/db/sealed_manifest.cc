@@ -287,7 +287,8 @@ Result<SealedState> ReadSealedState(const fs::path& store, const Sealer& sealer)
                                       KeyIdName(seals->front().key_id) + ", and the given key is " +
                                       KeyIdName(sealer.key_id()));
   }
-  const auto note = ReadManifestNote(store);  // before the manifest, which is then as long
+  // Before the manifest, which is then as long.
+  VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(store));
   const bool is_noted = note.has_value() && note->manifest == state.manifest.filename();
   VARVE_ASSIGN_OR_RETURN(state.log, ReadManifestBytes(state.manifest));
   state.file_bytes = state.log.size();

@@ -47,6 +47,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kReadyName = "ready";
+constexpr size_t kDescriptorsToRemove = 4;  // one a level of PATH~repair/view1/db, and one to spare
 
 Status Failed(std::string_view what, const fs::path& path, const std::error_code& error) {
   return Status::IOError("cannot " + std::string(what) + " " + path.string() + ": " +
@@ -130,7 +131,10 @@ Result<RepairReport> Repair::Run() {
   const auto lock = DatabaseLock::Take(path_);
   if (!lock.ok()) return lock.status();
   VARVE_RETURN_IF_ERROR(FinishEarlier());
+  // A repair that runs out of descriptors still removes what it has made.
+  VARVE_ASSIGN_OR_RETURN(auto reserved, ReserveDescriptors(kDescriptorsToRemove));
   Status status = Work();
+  reserved.clear();
   const Status removed = RemoveWork();
   if (status.ok()) status = removed;
   if (!status.ok()) return status;
@@ -261,7 +265,7 @@ Status Repair::FindDamage() {
 Status Repair::LookForNewerState(const FoundManifest& manifest) {
   constexpr size_t kMaxNamed = 3;
   VARVE_ASSIGN_OR_RETURN(const std::set<std::string> named, FindTableNames(source_));
-  const std::vector<std::string> unnamed = FindUnnamedTables(path_, named);
+  VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> unnamed, FindUnnamedTables(path_, named));
   std::string why = manifest.doubt;
   if (!unnamed.empty()) {
     why += (why.empty() ? "" : "; and ") + std::to_string(unnamed.size()) +

@@ -23,6 +23,7 @@ import harness
 import store_verbs
 
 DISK_MIB = 48
+FEW_DESCRIPTORS = range(5, 25)
 
 # What an error says that names what is lacking.
 WORDS = {
@@ -39,9 +40,10 @@ USED_BY_THE_NEXT = ("backup", "push", "pull new", "pull")
 class Scarce(store_verbs.Run):
     """One verb that gets little of a resource."""
 
-    def __init__(self, template, verb, resource, rng, folder):
+    def __init__(self, template, verb, resource, rng, folder, num_descriptors=None):
         super().__init__(template, verb, folder)
         self.resource, self.rng = resource, rng
+        self.num_descriptors = num_descriptors  # None: drawn
 
     def limits(self):
         """Words of a shell that limit what it becomes, and what the environment adds."""
@@ -66,7 +68,7 @@ class Scarce(store_verbs.Run):
                 f"{left} bytes of quota left",
             )
         if self.resource == "descriptors":
-            number = self.rng.randrange(5, 70)
+            number = self.num_descriptors or self.rng.randrange(5, 70)
             return f"ulimit -n {number};", {}, f"{number} descriptors"
         kib = self.template.least_kib + self.rng.randrange(0, 160 << 10)
         return (
@@ -91,11 +93,13 @@ class Scarce(store_verbs.Run):
         if done.returncode == 0:
             self.expect_answer(done.stdout)
             return "done"
-        if self.resource == "memory" and done.returncode == -signal.SIGABRT:
+        if self.resource == "memory" and done.returncode in (-signal.SIGABRT, -signal.SIGSEGV):
             # RocksDB cannot go on if an allocation fails in one of its own threads, or while it takes
-            # a state of a family. Then one of its asserts fails.
+            # a state of a family. Then one of its asserts fails. Its caches write to the aligned
+            # memory that they ask for, whether they get it or not.
             is_of_rocksdb = "aborted in thread rocksdb:" in done.stderr
             is_of_rocksdb |= re.search(r"rocksdb::\S.*Assertion", done.stderr) is not None
+            is_of_rocksdb |= re.search(r"crashed in \S*/librocksdb\.so", done.stderr) is not None
             assert is_of_rocksdb, "varve ended by a signal"
             self.expect_kept()
             return "aborted"
@@ -147,9 +151,9 @@ def least_kib():
     return high
 
 
-def one(template, verb, resource, rng, folder):
+def one(template, verb, resource, rng, folder, num_descriptors=None):
     folder.mkdir(parents=True)
-    scarce = Scarce(template, verb, resource, rng, folder)
+    scarce = Scarce(template, verb, resource, rng, folder, num_descriptors)
     scarce.where = verb.name
     try:
         ended = scarce.run()
@@ -200,14 +204,27 @@ def main():
                 lambda disk: one(template, verb, resource, rng, disk), mine
             )
 
+        def run_with_few(i):
+            verb, number = few[i]
+            return one(template, verb, "descriptors", random.Random(i), folder / f"few{i}", number)
+
+        # A repair opens files in many places, and takes a file that it cannot open for no lost one.
+        few = [
+            (verb, number)
+            for verb in chosen
+            if "descriptors" in resources and (full_size or verb.name.startswith("repair"))
+            for number in FEW_DESCRIPTORS
+        ]
         total = options.rounds * len(chosen) * len(resources)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            assert not few or "refused" in list(pool.map(run_with_few, range(len(few))))
             for resource, ended in pool.map(run, range(total)):
                 tried[resource] += 1
                 refused[resource] += ended == "refused"
                 num_aborted += ended == "aborted"
     print(
-        f"refused: {dict(refused)} of {dict(tried)}, seed {options.seed}: 0 half done, "
+        f"each number of descriptors from {FEW_DESCRIPTORS[0]} to {FEW_DESCRIPTORS[-1]}: "
+        f"{len(few)} runs; refused: {dict(refused)} of {dict(tried)}, seed {options.seed}: 0 half done, "
         f"{num_aborted} ended by RocksDB without memory, 0 by other signals"
     )
     for resource in resources:
