@@ -430,7 +430,9 @@ Status Backup::VerifyTable(const std::string& name) const {
                               "; check --read-data names the steps that it hits, copy takes the "
                               "others elsewhere");
   }
-  if (!aside_.contains(name) || !VerifyTableFile(theirs).ok()) return Status::Ok();
+  if (!aside_.contains(name)) return Status::Ok();
+  const Status verified = VerifyTableFile(theirs);
+  if (!verified.ok()) return IsShortage(verified) ? verified : Status::Ok();
   return Status::FailedPrecondition(
       "table files " + ours.string() + " and " + theirs.string() +
       " are both sound, and differ: the copy has steps that this store never had, which would be "

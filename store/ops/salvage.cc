@@ -329,9 +329,11 @@ const std::string& Salvage::DamagedRunOf(RunId run) {
 Result<bool> Salvage::MayTakeFromBackup(StepKey step) {
   if (backup_.store == nullptr) return false;
   const auto there = backup_.store->FindStep(step);
+  if (IsShortage(there.status())) return there.status();
   if (!there.ok() || !there->has_value()) return false;
   for (const SalvageSource& view : views_) {
     const auto here = view.store->FindStep(step);
+    if (IsShortage(here.status())) return here.status();
     if (here.ok() && here->has_value() && (*here)->root == (*there)->root) return true;
   }
   return is_backup_of_this_store_ && !LostIn(Family::kSteps, step).empty();
