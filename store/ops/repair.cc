@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -48,6 +49,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kReadyName = "ready";
 constexpr size_t kDescriptorsToRemove = 4;  // one a level of PATH~repair/view1/db, and one to spare
+constexpr size_t kBytesToRemove = size_t{1} << 20;
 
 Status Failed(std::string_view what, const fs::path& path, const std::error_code& error) {
   return Status::IOError("cannot " + std::string(what) + " " + path.string() + ": " +
@@ -131,10 +133,12 @@ Result<RepairReport> Repair::Run() {
   const auto lock = DatabaseLock::Take(path_);
   if (!lock.ok()) return lock.status();
   VARVE_RETURN_IF_ERROR(FinishEarlier());
-  // A repair that runs out of descriptors still removes what it has made.
+  // A repair that runs out of memory or descriptors still removes what it has made.
   VARVE_ASSIGN_OR_RETURN(auto reserved, ReserveDescriptors(kDescriptorsToRemove));
-  Status status = Work();
+  auto memory = std::make_unique<std::byte[]>(kBytesToRemove);
+  Status status = Guarded("repairing a store", [&] { return Work(); });
   reserved.clear();
+  memory.reset();
   const Status removed = RemoveWork();
   if (status.ok()) status = removed;
   if (!status.ok()) return status;
