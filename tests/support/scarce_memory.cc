@@ -20,7 +20,9 @@ thread_local const uint64_t made_before_thread = objects_made;  // set by its fi
 std::atomic<bool> spares_old_threads = false;
 
 bool IsNextToFail() {
-  if (spares_old_threads && made_before_thread != objects_made) return false;
+  const bool is_old =
+      made_before_thread != objects_made;  // each allocation looks, as the first must
+  if (spares_old_threads && is_old) return false;
   const uint64_t number = allocations.fetch_add(1, std::memory_order_relaxed);
   return number >= first_to_fail && number < end_of_failures;
 }
