@@ -35,6 +35,12 @@ class RemoteRepairTest : public RepairTest {
     fs::remove(store / "db" / NewestChunks());
     return store;
   }
+  void DropLargeStep() {
+    Reopen();
+    VARVE_ASSERT_OK(DropSteps({5}));
+    VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+    store_.reset();
+  }
   // Saves step 5, whose chunks are so many that they are no part of a pack, pushes the store, and
   // returns a copy of it without these chunks.
   fs::path PushWithLargeStep() {
@@ -142,10 +148,7 @@ TEST_F(RemoteRepairTest, ASnapshotThatIsRemovedMeanwhileLosesNoStep) {
     SCOPED_TRACE(last_get);
     const fs::path store = PushWithLargeStep();
     const auto before = Contents(store);
-    Reopen();
-    VARVE_ASSERT_OK(DropSteps({5}));
-    VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
-    store_.reset();
+    DropLargeStep();
     std::atomic<int> gets{0};
     FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
       if (call == "get" && gets++ == last_get) {
@@ -167,10 +170,7 @@ TEST_F(RemoteRepairTest, ASnapshotThatIsRemovedWhileNothingAnswersLosesNoStep) {
   const std::string below = "file:///" + (folder_.path() / "remote").string().substr(1);
   const fs::path store = PushWithLargeStep();
   const auto before = Contents(store);
-  Reopen();
-  VARVE_ASSERT_OK(DropSteps({5}));
-  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
-  store_.reset();
+  DropLargeStep();
   constexpr int kLastGet = 5;
   std::atomic<int> gets{0}, unanswered{0};
   std::atomic<bool> is_after_get{false};
