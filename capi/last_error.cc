@@ -1,24 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/last_error.h"
 
+#include <pthread.h>
+
+#include <cstdlib>
+#include <cstring>
 #include <string>
 
 namespace varve::internal::capi {
 
 namespace {
 
-struct LastError {
-  std::string text;
-  const char* shown = "";
-};
-thread_local LastError last_error;
+// The newest message of a thread. A thread_local std::string would not do: the first use of an
+// object with a destructor ends the process if the C library has no memory to note it.
+thread_local const char* shown = "";
+
+// Frees the text of a thread that ends. Returns whether there is such a key.
+bool MakeKey(pthread_key_t* key) { return ::pthread_key_create(key, std::free) == 0; }
+
+void ShowWithoutMemory() { shown = "unavailable: out of memory"; }
 
 void Show(const Status& status) {
-  last_error.text = status.ToString();
-  last_error.shown = last_error.text.c_str();
+  static pthread_key_t key;
+  static const bool has_key = MakeKey(&key);
+  char* const text = has_key ? ::strdup(status.ToString().c_str()) : nullptr;
+  if (text == nullptr) return ShowWithoutMemory();
+  char* const before = static_cast<char*>(::pthread_getspecific(key));
+  if (::pthread_setspecific(key, text) != 0) {
+    std::free(text);
+    return ShowWithoutMemory();
+  }
+  shown = text;
+  std::free(before);
 }
-
-void ShowWithoutMemory() { last_error.shown = "unavailable: out of memory"; }
 
 }  // namespace
 
@@ -56,7 +70,7 @@ static_assert(static_cast<int>(StatusCode::kAborted) == VARVE_ABORTED);
 
 }  // namespace varve::internal::capi
 
-const char* varve_last_error(void) { return varve::internal::capi::last_error.shown; }
+const char* varve_last_error(void) { return varve::internal::capi::shown; }
 
 const char* varve_status_name(varve_status status) {
   if (status < VARVE_OK || status > VARVE_ABORTED) return "?";

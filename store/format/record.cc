@@ -216,8 +216,7 @@ TensorRecordView TensorRecord::View() const {
 }
 
 std::string EncodeTensorRecord(const TensorRecordView& record) {
-  thread_local FlatBufferBuilder builder(256);  // a save writes many of them
-  builder.Clear();
+  FlatBufferBuilder builder(256);
   const auto shape = builder.CreateVector(record.shape.data(), record.shape.size());
   const auto list_offset = builder.CreateVectorOfStructs<fb::ListAddress>(
       record.lists.size(), [&](size_t i, fb::ListAddress* list) {

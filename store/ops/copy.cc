@@ -6,6 +6,8 @@
 // names its base by an address that means nothing in another store.
 #include "store/ops/copy.h"
 
+#include <tbb/enumerable_thread_specific.h>
+
 #include <mutex>
 #include <unordered_map>
 
@@ -46,20 +48,25 @@ class DigestMap {
   std::unordered_map<Digest, Digest, Hash> there_;
 };
 
+using ScratchOfThreads = tbb::enumerable_thread_specific<ChunkScratch>;
+
 // The chunks of one tensor of the store that is copied from.
 class StoredTensor : public ChunkSource {
  public:
   StoredTensor(const ChunkReader* reader, DType dtype, std::vector<ChunkRef> refs,
-               DigestMap* digests)
-      : reader_(reader), dtype_(dtype), refs_(std::move(refs)), digests_(digests) {}
+               DigestMap* digests, ScratchOfThreads* scratch)
+      : reader_(reader),
+        dtype_(dtype),
+        refs_(std::move(refs)),
+        digests_(digests),
+        scratch_(scratch) {}
 
   std::optional<Digest> KnownDigest(uint64_t i) const override {
     return digests_->Find(refs_[i].digest);
   }
   Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {
-    thread_local ChunkScratch scratch;
     buffer->resize(refs_[i].raw_bytes);
-    VARVE_RETURN_IF_ERROR(reader_->Read(refs_[i], dtype_, *buffer, &scratch));
+    VARVE_RETURN_IF_ERROR(reader_->Read(refs_[i], dtype_, *buffer, &scratch_->local()));
     return std::span<const std::byte>(*buffer);
   }
   Status Learn(uint64_t i, const Digest& digest) override {
@@ -72,6 +79,7 @@ class StoredTensor : public ChunkSource {
   const DType dtype_;
   const std::vector<ChunkRef> refs_;
   DigestMap* const digests_;
+  ScratchOfThreads* const scratch_;
 };
 
 class Copier {
@@ -124,7 +132,7 @@ class Copier {
       VARVE_RETURN_IF_ERROR(session->PutSource(
           spec, shard.number,
           std::make_unique<StoredTensor>(&shard.store->chunk_reader(), shard.record.dtype,
-                                         std::move(tensor.refs), &digests_)));
+                                         std::move(tensor.refs), &digests_, &scratch_)));
     }
     return Status::Ok();
   }
@@ -192,6 +200,7 @@ class Copier {
   StoreImpl* const to_;
   const CopyOptions& options_;
   DigestMap digests_;
+  ScratchOfThreads scratch_;
 };
 
 }  // namespace

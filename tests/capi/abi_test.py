@@ -83,6 +83,17 @@ class AbiTest(unittest.TestCase):
         functions, _, _ = declarations(HEADER.read_text(encoding="utf-8"))
         self.assertEqual(shown, sorted(functions))
 
+    def test_no_object_of_a_thread_has_a_destructor(self):
+        """The C library ends a process that has no memory to note such a destructor."""
+        printed = subprocess.run(
+            ["nm", "--dynamic", "--undefined-only", LIBRARY],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        self.assertIn("__cxa_throw", printed)
+        self.assertNotIn("__cxa_thread_atexit", printed)
+
     def test_structs_begin_with_their_size(self):
         _, _, structs = declarations(HEADER.read_text(encoding="utf-8"))
         self.assertGreater(len(structs), 10)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A program by LD_PRELOAD that aborts says in which of its threads: "aborted in thread NAME". The
-// threads that RocksDB starts are called "rocksdb:low" and the like. One that uses memory which it
-// does not have says in which library: "crashed in /usr/lib/librocksdb.so.7.8".
+// threads that RocksDB starts are called "rocksdb:low" and the like. The frames of its stack
+// follow, one a line: "LIBRARY(SYMBOL+OFFSET) [ADDRESS]". One that uses memory which it does not
+// have says in which library: "crashed in /usr/lib/librocksdb.so.7.8".
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <sys/prctl.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -13,6 +15,8 @@
 
 namespace {
 
+constexpr int kMaxFrames = 64;
+
 void SayWhere(int) {
   char name[32] = {};
   ::prctl(PR_GET_NAME, name);
@@ -20,6 +24,8 @@ void SayWhere(int) {
   std::strcat(text, name);
   std::strcat(text, "\n");
   if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;
+  void* frames[kMaxFrames];
+  ::backtrace_symbols_fd(frames, ::backtrace(frames, kMaxFrames), STDERR_FILENO);
   std::signal(SIGABRT, SIG_DFL);  // abort raises it again
 }
 
@@ -39,6 +45,8 @@ void SayWhose(int, siginfo_t*, void* context) {
 }
 
 [[gnu::constructor]] void Watch() {
+  void* frame;
+  ::backtrace(&frame, 1);  // the first call loads a library, which takes memory
   std::signal(SIGABRT, SayWhere);
   // Not on the stack of the thread, which may have no memory left.
   static char stack[64 << 10];
