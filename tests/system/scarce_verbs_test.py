@@ -98,12 +98,14 @@ class Scarce(store_verbs.Run):
         if self.resource == "memory" and done.returncode in (-signal.SIGABRT, -signal.SIGSEGV):
             # RocksDB cannot go on if an allocation fails in one of its own threads, or while it takes
             # a state of a family. Then one of its asserts fails. Its caches write to the aligned
-            # memory that they ask for, whether they get it or not. An iterator of folders that gets
-            # no memory for a name ends the process, too.
+            # memory that they ask for, whether they get it or not. Its counters of a thread have a
+            # destructor, which the C library must note. An iterator of folders that gets no memory
+            # for a name ends the process, too.
             known = [
                 r"aborted in thread rocksdb:",
                 r"rocksdb::\S.*Assertion",
                 r"crashed in \S*/librocksdb\.so",
+                r"\(__cxa_thread_atexit\+.*\n\S*/librocksdb\.so",
                 r"/libstdc\+\+\.so\S*\(_ZN\S*10filesystem",
             ]
             assert any(re.search(cause, done.stderr) for cause in known), "varve ended by a signal"
