@@ -103,6 +103,7 @@ class Scarce(store_verbs.Run):
             # for a name ends the process, too.
             known = [
                 r"aborted in thread rocksdb:",
+                r"/librocksdb\.so\S*\(_ZN7rocksdb14ThreadPoolImpl",  # before it has a name
                 r"rocksdb::\S.*Assertion",
                 r"crashed in \S*/librocksdb\.so",
                 r"\(__cxa_thread_atexit\+.*\n\S*/librocksdb\.so",
