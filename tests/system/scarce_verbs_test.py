@@ -33,8 +33,33 @@ WORDS = {
     "memory": ["bad_alloc", "memory", "Resource temporarily unavailable"],
 }
 
+ENDS_OF_ROCKSDB = (
+    r"aborted in thread rocksdb:",
+    r"rocksdb::\S.*Assertion",
+    r"crashed in \S*/librocksdb\.so",
+)
+# Frames between who could not go on and abort.
+RUNTIME = r"\S*/(libvarve_abort_site|libc|libstdc\+\+|libgcc_s)\.so"
+
 # Verbs whose next run goes on with what a run has left that failed.
 USED_BY_THE_NEXT = ("backup", "push", "pull new", "pull")
+
+
+def ended_by_library(stderr):
+    """Whether a library, and not varve, could not go on without memory.
+
+    RocksDB cannot if an allocation fails in one of its own threads, while it takes a state of a family (one
+    of its asserts fails), in a destructor, or where it first counts for a thread. Its caches write to the
+    aligned memory that they ask for, whether they get it or not. An iterator of folders of libstdc++ cannot
+    if it gets no memory for a name.
+    """
+    if any(re.search(cause, stderr) for cause in ENDS_OF_ROCKSDB):
+        return True
+    frames = [line for line in stderr.splitlines() if line.startswith("/")]
+    if any(re.search(r"/libstdc\+\+\.so\S*\(_ZN\S*10filesystem", frame) for frame in frames):
+        return True
+    callers = [frame for frame in frames if not re.match(RUNTIME, frame)]
+    return bool(callers) and re.search(r"/librocksdb\.so|\(_ZNK?7rocksdb", callers[0]) is not None
 
 
 class Scarce(store_verbs.Run):
@@ -96,20 +121,7 @@ class Scarce(store_verbs.Run):
             self.expect_answer(done.stdout)
             return "done"
         if self.resource == "memory" and done.returncode in (-signal.SIGABRT, -signal.SIGSEGV):
-            # RocksDB cannot go on if an allocation fails in one of its own threads, or while it takes
-            # a state of a family. Then one of its asserts fails. Its caches write to the aligned
-            # memory that they ask for, whether they get it or not. Its counters of a thread have a
-            # destructor, which the C library must note. An iterator of folders that gets no memory
-            # for a name ends the process, too.
-            known = [
-                r"aborted in thread rocksdb:",
-                r"/librocksdb\.so\S*\(_ZN7rocksdb14ThreadPoolImpl",  # before it has a name
-                r"rocksdb::\S.*Assertion",
-                r"crashed in \S*/librocksdb\.so",
-                r"\(__cxa_thread_atexit\+.*\n\S*/librocksdb\.so",
-                r"/libstdc\+\+\.so\S*\(_ZN\S*10filesystem",
-            ]
-            assert any(re.search(cause, done.stderr) for cause in known), "varve ended by a signal"
+            assert ended_by_library(done.stderr), "varve ended by a signal"
             self.expect_kept()
             return "aborted"
         assert done.returncode == harness.FAILED, "another exit code than 1"
