@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Backups and repairs on disks that are full or fail at each of their calls.
+#include <cerrno>
+
 #include "tests/store/faults/store_faults.h"
 #include "varve/backup.h"
 #include "varve/repair.h"
@@ -60,6 +62,23 @@ TEST_F(BackupFaultsTest, ALaterOne) {
         VARVE_ASSERT_OK(DropSteps({2}));
       },
       before_, later));
+}
+
+TEST_F(BackupFaultsTest, ALackOfDescriptorsIsNoDamage) {
+  MakeTemplate();
+  State later = before_;
+  later.Put({"main", 4}, ContentOfStep(4));
+  Scenario scenario = Backup(
+      [this] {
+        StartFromTemplate();
+        VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+        VARVE_ASSERT_OK(SaveStep(4, 4));
+      },
+      before_, later);
+  scenario.judge = [judge = scenario.judge](const Status& status) {
+    return status.code() == StatusCode::kCorruption ? "it is called damage" : judge(status);
+  };
+  SweepEach(scenario, {.path = copy().string(), .call = "open", .error = EMFILE});
 }
 
 class RepairFaultsTest : public FaultsTest {
