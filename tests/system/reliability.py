@@ -90,7 +90,8 @@ def find(pattern, text):
 
 def faults(row):
     full = setting("CUTS", "full") == "full"
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # none uses two cores
+    # None uses two cores, and each waits half of its time for a call that fails to be tried again.
+    with concurrent.futures.ThreadPoolExecutor(2 * os.cpu_count()) as pool:
 
         def start(program, shard=(0, 1)):
             program = harness.program(program)
