@@ -5,8 +5,6 @@
 // every manifest.
 #include "store/db/salvage_view.h"
 
-#include <rocksdb/sst_file_reader.h>
-
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -40,11 +38,11 @@ Status CannotList(const fs::path& store, const std::error_code& error) {
 
 // Without its properties RocksDB opens an ingested table, and takes its records for older ones.
 Result<bool> HasProperties(const fs::path& file) {
-  rocksdb::SstFileReader reader(MakeTableOptions());
-  const Status opened = FromRocksDb(reader.Open(file.string()), "opening " + file.string());
+  std::unique_ptr<rocksdb::SstFileReader> reader;
+  const Status opened = FromRocksDb(OpenTable(file, &reader), "opening " + file.string());
   if (IsShortage(opened)) return opened;
   if (!opened.ok()) return false;
-  const auto properties = reader.GetTableProperties();
+  const auto properties = reader->GetTableProperties();
   return properties != nullptr && !properties->column_family_name.empty();
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/table_files.h"
 
-#include <rocksdb/sst_file_reader.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,6 +43,12 @@ std::string WhatAilsNumber(const rocksdb::TableProperties& properties, uint64_t 
          std::to_string(expected);
 }
 
+template <typename Work>
+rocksdb::Status TwiceIfTheDiskFails(const Work& work) {
+  const rocksdb::Status status = work();
+  return status.IsIOError() ? work() : status;
+}
+
 // Says what is wrong with a table file. Empty = it opens. An error: for lack of descriptors or
 // memory nobody can say.
 Result<std::string> WhatAilsTable(const std::filesystem::path& file,
@@ -57,12 +62,12 @@ Result<std::string> WhatAilsTable(const std::filesystem::path& file,
   if (static_cast<uint64_t>(info.st_size) != bytes) {
     return "has " + std::to_string(info.st_size) + " bytes, expected " + std::to_string(bytes);
   }
-  rocksdb::SstFileReader reader(MakeTableOptions());
-  const rocksdb::Status opened = reader.Open(file.string());
+  std::unique_ptr<rocksdb::SstFileReader> reader;
+  const rocksdb::Status opened = OpenTable(file, &reader);
   Status status = FromRocksDb(opened, "opening " + file.string());
   if (IsShortage(status)) return status;
   if (!status.ok()) return "cannot be opened: " + opened.ToString();
-  return WhatAilsNumber(*reader.GetTableProperties(), expected.largest_seqno);
+  return WhatAilsNumber(*reader->GetTableProperties(), expected.largest_seqno);
 }
 
 Result<Families> FindFamiliesOf(const std::filesystem::path& store) {
@@ -293,10 +298,20 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
   return FindLostTables(store, families);
 }
 
+rocksdb::Status OpenTable(const std::filesystem::path& file,
+                          std::unique_ptr<rocksdb::SstFileReader>* reader) {
+  return TwiceIfTheDiskFails([&] {
+    *reader = std::make_unique<rocksdb::SstFileReader>(MakeTableOptions());
+    return (*reader)->Open(file.string());
+  });
+}
+
 Status VerifyTableFile(const std::filesystem::path& file) {
-  rocksdb::SstFileReader reader(MakeTableOptions());
-  rocksdb::Status status = reader.Open(file.string());
-  if (status.ok()) status = reader.VerifyChecksum();
+  const rocksdb::Status status = TwiceIfTheDiskFails([&] {
+    std::unique_ptr<rocksdb::SstFileReader> reader;
+    const rocksdb::Status opened = OpenTable(file, &reader);
+    return opened.ok() ? reader->VerifyChecksum() : opened;
+  });
   return FromRocksDb(status, "verifying " + file.string());
 }
 

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <rocksdb/db.h>
+#include <rocksdb/sst_file_reader.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -105,7 +107,13 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
                                               const std::set<std::string>& sound = {});
 Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store);
 
-// Reads a whole table file. kCorruption unless all its blocks have their checksums.
+// Opens a table file. It tries again if the disk fails, because an error that passes is no damage:
+// a repair would leave the file out.
+rocksdb::Status OpenTable(const std::filesystem::path& file,
+                          std::unique_ptr<rocksdb::SstFileReader>* reader);
+
+// Reads a whole table file, and tries again if the disk fails. kCorruption unless all its blocks
+// have their checksums.
 Status VerifyTableFile(const std::filesystem::path& file);
 
 }  // namespace varve::internal

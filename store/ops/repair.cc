@@ -15,7 +15,6 @@
 #include "store/ops/repair.h"
 
 #include <fcntl.h>
-#include <rocksdb/sst_file_reader.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,10 +57,10 @@ Status Failed(std::string_view what, const fs::path& path, const std::error_code
 
 // Reads what names of runs a table of meta has before and behind its damaged blocks.
 Status AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
-  rocksdb::SstFileReader reader(MakeTableOptions());
-  const Status opened = FromRocksDb(reader.Open(file.string()), "opening " + file.string());
+  std::unique_ptr<rocksdb::SstFileReader> reader;
+  const Status opened = FromRocksDb(OpenTable(file, &reader), "opening " + file.string());
   if (!opened.ok()) return IsShortage(opened) ? opened : Status::Ok();
-  const std::unique_ptr<rocksdb::Iterator> it(reader.NewIterator(rocksdb::ReadOptions()));
+  const std::unique_ptr<rocksdb::Iterator> it(reader->NewIterator(rocksdb::ReadOptions()));
   const auto add = [&] {
     const auto name = keys::ParseRun({it->key().data(), it->key().size()});
     const auto record = DecodeRunRecord({it->value().data(), it->value().size()});
