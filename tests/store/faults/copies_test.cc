@@ -91,6 +91,7 @@ class RepairFaultsTest : public FaultsTest {
         if (newest.empty() || newest < file.path) newest = file.path;
       }
       damaged_ = fs::relative(newest, path());
+      for (const TableFile& file : FilesOf(Family::kMeta)) meta_.push_back(file.path.filename());
     });
     kept_ = before_;
     kept_.steps.erase({"main", 3});
@@ -123,6 +124,7 @@ class RepairFaultsTest : public FaultsTest {
   fs::path Aside() const { return path().string() + "~damaged"; }
 
   fs::path damaged_;
+  std::vector<std::string> meta_;  // tables with names of runs and tags
   State kept_;
 };
 
@@ -130,6 +132,18 @@ TEST_F(RepairFaultsTest, WhatCanBeReadIsKept) {
   MakeDamagedTemplate();
   SweepAll({[this] { StartDamaged(); }, [this] { return RepairStore(path()).status(); },
             [this](const Status& status) { return JudgeRepair(status); }});
+}
+
+// A repair leaves out the tables of meta that it cannot open, and the tags in them.
+TEST_F(RepairFaultsTest, AnErrorThatPassesLosesNoTag) {
+  MakeDamagedTemplate();
+  ASSERT_FALSE(meta_.empty());
+  for (const std::string& file : meta_) {
+    SCOPED_TRACE(file);
+    SweepEach({[this] { StartDamaged(); }, [this] { return RepairStore(path()).status(); },
+               [this](const Status& status) { return JudgeRepair(status); }},
+              {.path = file, .call = "reads", .error = EIO});
+  }
 }
 
 }  // namespace
