@@ -29,7 +29,8 @@ IOStatus ToIoStatus(const Status& status) {
                                                   : IOStatus::IOError(status.message());
 }
 
-// A table that is being ingested.
+// A table that is being ingested. A read that fails is tried again: where RocksDB looks for the
+// last key of a table of several blocks, it expects no error, and one ends the process.
 class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
   NewTable(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSRandomAccessFile> target)
@@ -37,8 +38,11 @@ class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
 
   IOStatus Read(uint64_t offset, size_t size, const IOOptions& options, rocksdb::Slice* result,
                 char* scratch, IODebugContext* debug) const override {
-    IOStatus status =
-        FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
+    const auto read = [&] {
+      return FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
+    };
+    IOStatus status = read();
+    if (!status.ok()) status = read();
     owner_->NoteReadOfNewTable(status);
     return status;
   }

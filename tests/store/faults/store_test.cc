@@ -45,7 +45,7 @@ TEST_F(FaultsTest, ReadsOfTheTablesOfACommit) {
                     [](State* state) {
                       state->Put({"main", 4}, ContentOfStep(4));
                     }),
-            {.path = "/incoming/", .call = "reads", .error = EIO});
+            {.path = "/incoming/", .call = "reads", .count = 2, .error = EIO});
 }
 
 TEST_F(SealedFaultsTest, Save) {
