@@ -62,6 +62,14 @@ def describe(text):
     return sorted([f"function {name}" for name in functions]) + printed.splitlines()
 
 
+def symbols(which):
+    """The dynamic symbols of the library, without their versions."""
+    done = subprocess.run(
+        ["nm", "--dynamic", which, LIBRARY], capture_output=True, text=True, check=True
+    )
+    return [line.split()[-1].split("@")[0] for line in done.stdout.splitlines()]
+
+
 class AbiTest(unittest.TestCase):
     maxDiff = None
 
@@ -73,26 +81,15 @@ class AbiTest(unittest.TestCase):
         self.assertEqual(found, expected)
 
     def test_the_library_shows_the_functions_and_nothing_else(self):
-        printed = subprocess.run(
-            ["nm", "--dynamic", "--defined-only", LIBRARY],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        shown = sorted(line.split()[-1].split("@")[0] for line in printed.splitlines())
+        shown = symbols("--defined-only")
         functions, _, _ = declarations(HEADER.read_text(encoding="utf-8"))
-        self.assertEqual(shown, sorted(functions))
+        self.assertEqual(sorted(shown), sorted(functions))
 
     def test_no_object_of_a_thread_has_a_destructor(self):
         """The C library ends a process that has no memory to note such a destructor."""
-        printed = subprocess.run(
-            ["nm", "--dynamic", "--undefined-only", LIBRARY],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        self.assertIn("__cxa_throw", printed)
-        self.assertNotIn("__cxa_thread_atexit", printed)
+        used = symbols("--undefined-only")
+        self.assertIn("__cxa_throw", used)
+        self.assertNotIn("__cxa_thread_atexit", used)
 
     def test_structs_begin_with_their_size(self):
         _, _, structs = declarations(HEADER.read_text(encoding="utf-8"))
