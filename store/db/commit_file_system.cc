@@ -29,7 +29,7 @@ IOStatus ToIoStatus(const Status& status) {
                                                   : IOStatus::IOError(status.message());
 }
 
-// A table that is being ingested. A read that fails is tried again: where RocksDB looks for the
+// A table that is being ingested. A Read that fails is tried again: where RocksDB looks for the
 // last key of a table of several blocks, it expects no error, and one ends the process.
 class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
