@@ -29,20 +29,18 @@ IOStatus ToIoStatus(const Status& status) {
                                                   : IOStatus::IOError(status.message());
 }
 
-// A table that is being ingested. A Read that fails is tried again: where RocksDB looks for the
-// last key of a table of several blocks, it expects no error, and one ends the process.
+// A table that is being ingested.
 class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
-  NewTable(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSRandomAccessFile> target)
-      : FSRandomAccessFileOwnerWrapper(std::move(target)), owner_(owner) {}
+  NewTable(CommitFileSystem* owner, TableEnds ends,
+           std::unique_ptr<rocksdb::FSRandomAccessFile> target)
+      : FSRandomAccessFileOwnerWrapper(std::move(target)), owner_(owner), ends_(std::move(ends)) {}
 
   IOStatus Read(uint64_t offset, size_t size, const IOOptions& options, rocksdb::Slice* result,
                 char* scratch, IODebugContext* debug) const override {
-    const auto read = [&] {
-      return FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
-    };
-    IOStatus status = read();
-    if (!status.ok()) status = read();
+    if (ends_.Serve(offset, size, result, scratch)) return IOStatus::OK();
+    IOStatus status =
+        FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
     owner_->NoteReadOfNewTable(status);
     return status;
   }
@@ -56,6 +54,7 @@ class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
 
  private:
   CommitFileSystem* const owner_;
+  const TableEnds ends_;
 };
 
 class Folder : public rocksdb::FSDirectoryWrapper {
@@ -203,8 +202,29 @@ IOStatus CommitFileSystem::NewRandomAccessFile(const std::string& name,
   if (!status.ok() || !name.ends_with(".sst")) return status;
   if (guard_ != nullptr) status = ToIoStatus(guard_->Opened(name, result));
   if (!status.ok() || name.starts_with(db_path_ + "/")) return status;
-  *result = std::make_unique<NewTable>(this, std::move(*result));
+  *result = std::make_unique<NewTable>(this, TakeEnds(name), std::move(*result));
   return status;
+}
+
+rocksdb::Status CommitFileSystem::ReadEnds(const std::string& path) {
+  TableEnds ends;
+  rocksdb::Status status = TableEnds::Read(path, &ends);
+  if (!status.ok()) return status;
+  const std::lock_guard lock(ends_mutex_);
+  ends_.insert_or_assign(path, std::move(ends));
+  return status;
+}
+
+TableEnds CommitFileSystem::TakeEnds(const std::string& path) {
+  const std::lock_guard lock(ends_mutex_);
+  const auto node = ends_.extract(path);
+  return node.empty() ? TableEnds() : std::move(node.mapped());
+}
+
+void CommitFileSystem::EndIngest() {
+  has_failed_to_read_ = false;
+  const std::lock_guard lock(ends_mutex_);
+  ends_.clear();
 }
 
 IOStatus CommitFileSystem::CheckNewTablesWereRead() const {

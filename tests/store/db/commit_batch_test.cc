@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/db/commit_batch.h"
 
+#include <rocksdb/sst_file_reader.h>
+
+#include "store/db/rocksdb_options.h"
 #include "tests/store/internals.h"
+#include "tests/store/repair_fixture.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -24,6 +28,16 @@ class CommitBatchTest : public InternalsTest {
           return Status::Ok();
         }));
     return found;
+  }
+  static std::string Noise(int seed) {
+    const TestTensor tensor = RandomTensor("noise", DType::kU8, {50}, static_cast<uint64_t>(seed));
+    return {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()};
+  }
+  std::filesystem::path TheOnlyTable() {
+    std::filesystem::directory_iterator files(impl()->incoming());
+    std::filesystem::path table = *files++;
+    EXPECT_EQ(files, std::filesystem::directory_iterator());
+    return table;
   }
   Status Commit(const CommitBatch& batch) {
     return batch.Commit(database(), impl()->incoming(), {});
@@ -69,6 +83,36 @@ TEST_F(CommitBatchTest, EntriesThatDoNotRiseAreRefused) {
   EXPECT_FALSE(Commit(batch).ok());
   EXPECT_THAT(Lists(), IsEmpty());
   EXPECT_TRUE(std::filesystem::is_empty(impl()->incoming()));
+}
+
+// RocksDB expects no damage there, and ends the process.
+TEST_F(CommitBatchTest, ATableWhoseLastBlockIsDamagedIsRefused) {
+  CommitBatch batch;
+  for (int i = 1000; i < 3000; ++i) {
+    const std::string number = std::to_string(i);
+    batch.Put(Family::kLists, number, Noise(i));
+  }
+  VARVE_ASSERT_OK(batch.Write(database(), impl()->incoming()));
+  const std::filesystem::path table = TheOnlyTable();
+  rocksdb::SstFileReader reader(MakeTableOptions());
+  ASSERT_TRUE(reader.Open(table.string()).ok());
+  ASSERT_GT(reader.GetTableProperties()->num_data_blocks, 5u);
+  FlipBit(table, reader.GetTableProperties()->data_size - 100);
+  EXPECT_THAT(Commit(batch), FailsWith(StatusCode::kCorruption, "block checksum mismatch"));
+  EXPECT_THAT(Lists(), IsEmpty());
+}
+
+// Nothing but deletions has no last key that a reader sees. The ends are read all the same.
+TEST_F(CommitBatchTest, DeletionsOfManyBlocksAreCommitted) {
+  CommitBatch puts, deletions;
+  for (int i = 1000; i < 3000; ++i) {
+    puts.Put(Family::kLists, std::to_string(i), "value");
+    deletions.Delete(Family::kLists, std::to_string(i));
+  }
+  VARVE_ASSERT_OK(Commit(puts));
+  EXPECT_EQ(Lists().size(), 2000u);
+  VARVE_ASSERT_OK(Commit(deletions));
+  EXPECT_THAT(Lists(), IsEmpty());
 }
 
 }  // namespace
