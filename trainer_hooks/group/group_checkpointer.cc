@@ -111,10 +111,10 @@ class GroupCheckpointer : public AsyncCheckpointer {
   }
   // Between saves no rank asks the others: what has failed since is said by the next call that
   // saves, waits or closes, and TrainerHooks asks at each step.
-  Status AwaitStaged() override { return Settle(); }
+  Status AwaitStaged() override { return is_closed_ ? own_->AwaitStaged() : Settle(); }
   // Not collective.
   Status RequireAwaited() override {
-    if (!is_staging_) return Status::Ok();
+    if (!is_staging_) return is_closed_ ? own_->RequireAwaited() : Status::Ok();
     is_staging_ = false;
     const Status forgotten = own_->RequireAwaited();
     replicas_.End();

@@ -263,6 +263,8 @@ TEST_F(GroupCheckpointerTest, AfterCloseEveryCallFails) {
     EXPECT_THAT(checkpointer->Prewarm(trainer.state), fails);
     EXPECT_THAT(checkpointer->BeginSave(2, trainer.state), fails);
     EXPECT_THAT(checkpointer->Save(2, trainer.state), fails);
+    EXPECT_THAT(checkpointer->AwaitStaged(), fails);
+    EXPECT_THAT(checkpointer->RequireAwaited(), fails);
     EXPECT_THAT(checkpointer->Wait(), fails);
     EXPECT_THAT(checkpointer->ReleaseStaging(), fails);
     EXPECT_THAT(checkpointer->Restore("latest", {}, &trainer.state), fails);
