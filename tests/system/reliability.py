@@ -22,7 +22,9 @@ import subprocess
 import sys
 import threading
 import time
+import unittest
 
+import command_faults_test
 import harness
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -88,6 +90,10 @@ def find(pattern, text):
     return found[-1]
 
 
+def tests_of(case):
+    return [f"{case.__name__}.{name}" for name in unittest.TestLoader().getTestCaseNames(case)]
+
+
 def faults(row):
     full = setting("CUTS", "full") == "full"
     # None uses two cores, and each waits half of its time for a call that fails to be tried again.
@@ -98,21 +104,24 @@ def faults(row):
             return pool.submit(row.run, program, "--gtest_brief=1", full=full, shard=shard)
 
         of_cuts = start("power_cut_test")
-        of_command = pool.submit(row.python, "tests/system/command_faults_test.py", full=full)
+        of_commands = [
+            pool.submit(row.python, command_faults_test.__file__, each, full=full)
+            for each in tests_of(command_faults_test.CommandFaultsTest)
+        ]
         of_io = [start("faults_test", (part, FAULT_PARTS)) for part in range(FAULT_PARTS)]
-    programs = [of_cuts, of_command, *of_io]
+    programs = [of_cuts, *of_commands, *of_io]
     failed = [str(program.exception().args[0]) for program in programs if program.exception()]
     if failed:
         raise Failed(", ".join(failed))
-    cuts, command = of_cuts.result(), of_command.result()
-    io = "".join(part.result() for part in of_io)
+    cuts = of_cuts.result()
+    io = "".join(part.result() for part in [*of_commands, *of_io])
     num_cuts = total(r"(\d+) power cuts", cuts)
     num_operations = total(r"cuts at (\d+) operations", cuts)
     violations = re.findall(r"operations, (\d+) violations", cuts)
     planted = re.findall(r"^planted: .*: found by cut", cuts, re.MULTILINE)
     if set(violations) != {"0"} or not planted:
         raise Failed(f"violations {violations}, planted mistakes {planted}", cuts)
-    num_faults = total(r"(\d+) faults", io) + total(r"(\d+) faults", command)
+    num_faults = total(r"(\d+) faults", io)
     return (
         f"{num_cuts} power cuts at {num_operations} operations, 0 violations; "
         f"{len(planted)} planted mistakes found; {num_faults} faults of calls, 0 violations"
