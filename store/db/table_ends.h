@@ -2,8 +2,8 @@
 //
 // What RocksDB reads of a new table to learn its first and last key. An ingest of RocksDB 7.8 does
 // not look at the error of the read of the last block, and ends the process after one
-// (ExternalSstFileIngestionJob::GetIngestedFileInfo). So Varve reads the same before, where an error
-// is only an error, and the ingest gets the bytes from memory. Thread rule: one thread.
+// (ExternalSstFileIngestionJob::GetIngestedFileInfo). So Varve reads the same before, where an
+// error is only an error, and the ingest gets the bytes from memory. Thread rule: one thread.
 #pragma once
 
 #include <rocksdb/file_system.h>
