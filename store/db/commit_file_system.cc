@@ -8,6 +8,7 @@
 #include "store/db/sealed_manifest.h"
 #include "store/db/served_file.h"
 #include "store/db/spare_files.h"
+#include "store/db/table_ends.h"
 
 namespace varve::internal {
 
@@ -29,7 +30,7 @@ IOStatus ToIoStatus(const Status& status) {
                                                   : IOStatus::IOError(status.message());
 }
 
-// A table that is being ingested.
+// A table that is being ingested. RocksDB gets its ends from memory, where no read fails.
 class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
   NewTable(CommitFileSystem* owner, TableEnds ends,
@@ -39,8 +40,11 @@ class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
   IOStatus Read(uint64_t offset, size_t size, const IOOptions& options, rocksdb::Slice* result,
                 char* scratch, IODebugContext* debug) const override {
     if (ends_.Serve(offset, size, result, scratch)) return IOStatus::OK();
-    IOStatus status =
-        FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
+    const auto read = [&] {
+      return FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
+    };
+    IOStatus status = read();
+    if (!status.ok()) status = read();
     owner_->NoteReadOfNewTable(status);
     return status;
   }
@@ -202,29 +206,10 @@ IOStatus CommitFileSystem::NewRandomAccessFile(const std::string& name,
   if (!status.ok() || !name.ends_with(".sst")) return status;
   if (guard_ != nullptr) status = ToIoStatus(guard_->Opened(name, result));
   if (!status.ok() || name.starts_with(db_path_ + "/")) return status;
-  *result = std::make_unique<NewTable>(this, TakeEnds(name), std::move(*result));
-  return status;
-}
-
-rocksdb::Status CommitFileSystem::ReadEnds(const std::string& path) {
   TableEnds ends;
-  rocksdb::Status status = TableEnds::Read(path, &ends);
-  if (!status.ok()) return status;
-  const std::lock_guard lock(ends_mutex_);
-  ends_.insert_or_assign(path, std::move(ends));
+  status = rocksdb::status_to_io_status(ends.Read(name));
+  if (status.ok()) *result = std::make_unique<NewTable>(this, std::move(ends), std::move(*result));
   return status;
-}
-
-TableEnds CommitFileSystem::TakeEnds(const std::string& path) {
-  const std::lock_guard lock(ends_mutex_);
-  const auto node = ends_.extract(path);
-  return node.empty() ? TableEnds() : std::move(node.mapped());
-}
-
-void CommitFileSystem::EndIngest() {
-  has_failed_to_read_ = false;
-  const std::lock_guard lock(ends_mutex_);
-  ends_.clear();
 }
 
 IOStatus CommitFileSystem::CheckNewTablesWereRead() const {

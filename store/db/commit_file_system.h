@@ -31,7 +31,6 @@
 #include "store/db/manifest_note.h"
 #include "store/db/seal_guard.h"
 #include "store/db/sealed_manifest.h"
-#include "store/db/table_ends.h"
 
 namespace varve::internal {
 
@@ -87,18 +86,13 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
 
-  // Call it for each table before an ingest. The ingest then reads the ends of the table from
-  // memory (table_ends.h).
-  rocksdb::Status ReadEnds(const std::string& path);
-  TableEnds TakeEnds(const std::string& path);
-
   // Call it before an ingest. RocksDB learns the bounds of a table by reading it, and takes an
   // error of such a read for the end of the table. A manifest with these bounds would hide or lose
   // keys. So after an error of a read of a table that is not in the database yet, the manifest does
   // not grow.
   void BeginIngest() { has_failed_to_read_ = false; }
   // After it the manifest grows again: the tables of an ingest that failed are not in it.
-  void EndIngest();
+  void EndIngest() { has_failed_to_read_ = false; }
   void NoteReadOfNewTable(const rocksdb::IOStatus& status) {
     if (!status.ok()) has_failed_to_read_ = true;
   }
@@ -136,8 +130,6 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   std::atomic<bool> has_failed_to_read_{false};
   std::mutex served_mutex_;
   std::map<std::string, std::string> served_;  // by path. Guarded by served_mutex_
-  std::mutex ends_mutex_;
-  std::map<std::string, TableEnds> ends_;  // by path. Guarded by ends_mutex_
   std::mutex lock_mutex_;
   rocksdb::FileLock* lock_ = nullptr;  // guarded by lock_mutex_
 };

@@ -73,12 +73,16 @@ rocksdb::Options Database::FileOptions(Family family) const {
 
 rocksdb::Status Database::FinishTable(rocksdb::SstFileWriter* writer,
                                       const std::filesystem::path& path) const {
-  const bool has_one_block = writer->FileSize() == 0;  // no block is full yet
   rocksdb::ExternalSstFileInfo info;
   rocksdb::Status status = writer->Finish(&info);  // syncs
-  if (!status.ok()) return status;
-  const std::lock_guard lock(finished_mutex_);
-  finished_.insert_or_assign(path.string(), FinishedTable{info.file_checksum, has_one_block});
+  if (guard_ == nullptr || !status.ok()) return status;
+  const std::lock_guard lock(tags_mutex_);
+  // A save that was given up has removed its tables.
+  std::erase_if(tags_, [](const auto& each) {
+    std::error_code ignored;
+    return !std::filesystem::exists(each.first, ignored) && !ignored;
+  });
+  tags_.insert_or_assign(path.string(), info.file_checksum);
   return status;
 }
 
@@ -88,64 +92,35 @@ Status Database::CompareTags(std::span<const std::string> names) const {
   return guard_->Compare(use.rocksdb(), names);
 }
 
-Database::FinishedTables Database::TakeFinished(
-    const std::vector<rocksdb::IngestExternalFileArg>& args) const {
-  FinishedTables taken;
-  const std::lock_guard lock(finished_mutex_);
-  for (const auto& arg : args) {
-    for (const std::string& path : arg.external_files) taken.insert(finished_.extract(path));
-  }
-  // A save that was given up has removed its tables.
-  std::erase_if(finished_, [](const auto& each) {
-    std::error_code ignored;
-    return !std::filesystem::exists(each.first, ignored) && !ignored;
-  });
-  return taken;
-}
-
 // Without them RocksDB would read each table again, and take what it reads for what was written.
-Status Database::AddTags(const FinishedTables& tables,
-                         std::vector<rocksdb::IngestExternalFileArg>* args) const {
+Status Database::AddTags(std::vector<rocksdb::IngestExternalFileArg>* args) {
   if (guard_ == nullptr) return Status::Ok();
+  const std::lock_guard lock(tags_mutex_);
   for (rocksdb::IngestExternalFileArg& arg : *args) {
     arg.options.verify_file_checksum = false;
     for (const std::string& path : arg.external_files) {
-      const auto table = tables.find(path);
-      if (table == tables.end()) return Status::FailedPrecondition(path + " has no tag");
-      arg.files_checksums.push_back(table->second.tag);
+      const auto tag = tags_.find(path);
+      if (tag == tags_.end()) return Status::FailedPrecondition(path + " has no tag");
+      arg.files_checksums.push_back(tag->second);
       arg.files_checksum_func_names.emplace_back(db_options_.file_checksum_gen_factory->Name());
     }
+  }
+  for (const auto& arg : *args) {
+    for (const std::string& path : arg.external_files) tags_.erase(path);
   }
   return Status::Ok();
 }
 
-// RocksDB reads the block of a table that has only one just once, and bears an error of that read.
-rocksdb::Status Database::ReadEnds(const FinishedTables& tables,
-                                   const std::vector<rocksdb::IngestExternalFileArg>& args) const {
-  for (const auto& arg : args) {
-    for (const std::string& path : arg.external_files) {
-      const auto table = tables.find(path);
-      if (table != tables.end() && table->second.has_one_block) continue;
-      rocksdb::Status status = file_system_->ReadEnds(path);
-      if (!status.ok()) return status;
-    }
-  }
-  return rocksdb::Status::OK();
-}
-
 rocksdb::Status Database::Ingest(std::vector<rocksdb::IngestExternalFileArg> args) {
-  const FinishedTables tables = TakeFinished(args);
-  if (const Status tagged = AddTags(tables, &args); !tagged.ok()) {
+  if (const Status tagged = AddTags(&args); !tagged.ok()) {
     return rocksdb::Status::InvalidArgument(tagged.message());
   }
   const std::lock_guard lock(ingest_mutex_);
   const CountsChange change(&ingest_events_);
-  file_system_->BeginIngest();
-  rocksdb::Status status = ReadEnds(tables, args);
-  if (status.ok()) {
-    status = ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);
-  }
-  file_system_->EndIngest();
+  if (file_system_ != nullptr) file_system_->BeginIngest();
+  rocksdb::Status status =
+      ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);
+  if (file_system_ != nullptr) file_system_->EndIngest();
   return status;
 }
 

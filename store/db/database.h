@@ -163,7 +163,7 @@ class Database {
   Status CheckFilesOf(Family family) const;
   // Options of an SST file that is to be ingested into the family.
   rocksdb::Options FileOptions(Family family) const;
-  // Ends and syncs such a file, and notes what Ingest needs to know of it.
+  // Ends and syncs such a file. Ingest needs to know its tag, if the store is sealed.
   rocksdb::Status FinishTable(rocksdb::SstFileWriter* writer,
                               const std::filesystem::path& path) const;
   // Call it before these tables, by their names in `db`, are written anew. kCorruption: one of a
@@ -258,16 +258,7 @@ class Database {
   void ForgetAround() const;
   Status OpenWriter();
   Status VerifySeal();
-  struct FinishedTable {
-    std::string tag;  // of the sealed store
-    bool has_one_block;
-  };
-  using FinishedTables = std::map<std::string, FinishedTable>;  // by path
-  FinishedTables TakeFinished(const std::vector<rocksdb::IngestExternalFileArg>& args) const;
-  Status AddTags(const FinishedTables& tables,
-                 std::vector<rocksdb::IngestExternalFileArg>* args) const;
-  rocksdb::Status ReadEnds(const FinishedTables& tables,
-                           const std::vector<rocksdb::IngestExternalFileArg>& args) const;
+  Status AddTags(std::vector<rocksdb::IngestExternalFileArg>* args);
   Status OpenReader();
   void RemoveUnnamedTables() const;
   void Close() const { open_.reset(); }
@@ -369,9 +360,10 @@ class Database {
   mutable std::mutex ingest_mutex_;
   mutable std::atomic<uint64_t> ingest_events_{0};
   mutable std::atomic<int> num_waiting_{0};
-  mutable std::mutex finished_mutex_;
-  // Tables that were written and not yet ingested, by path. Guarded by finished_mutex_.
-  mutable FinishedTables finished_;
+  mutable std::mutex tags_mutex_;
+  // The tags of tables of a sealed store that were written and not yet ingested, by path. Guarded
+  // by tags_mutex_.
+  mutable std::map<std::string, std::string> tags_;
   IngestFunction ingest_for_test_;
   std::function<void()> after_open_for_test_, before_compare_for_test_;  // by follow_mutex_
   mutable std::atomic<uint64_t> num_renewals_{0};

@@ -6,6 +6,7 @@
 #include <rocksdb/table.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "store/db/rocksdb_options.h"
@@ -57,26 +58,33 @@ class KeepingFileSystem : public rocksdb::FileSystemWrapper {
 
 }  // namespace
 
-rocksdb::Status TableEnds::Read(const std::string& path, TableEnds* ends) {
+rocksdb::Status TableEnds::Read(const std::string& path) {
+  const rocksdb::Status status = TryToRead(path);
+  return status.IsIOError() ? TryToRead(path) : status;  // the disk may have failed only once
+}
+
+rocksdb::Status TableEnds::TryToRead(const std::string& path) {
+  ranges_.clear();
   rocksdb::BlockBasedTableOptions table;
   table.no_block_cache = true;
   rocksdb::Options options = MakeTableOptions();
   const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(
-      std::make_shared<KeepingFileSystem>(options.env->GetFileSystem(), ends));
+      std::make_shared<KeepingFileSystem>(options.env->GetFileSystem(), this));
   options.env = env.get();
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   rocksdb::SstFileReader reader(options);
-  const rocksdb::Status opened = reader.Open(path);
-  if (!opened.ok()) return opened;
+  rocksdb::Status status = reader.Open(path);
+  if (!status.ok()) return status;
+  // A reader does not show deletions. Without a limit it would read on, up to a key that it shows.
   rocksdb::ReadOptions read;
-  read.max_skippable_internal_keys = 1;  // or it would walk over deletions, up to a key that lives
-  const std::unique_ptr<rocksdb::Iterator> ends_of_table(reader.NewIterator(read));
-  for (const bool is_first : {true, false}) {
-    is_first ? ends_of_table->SeekToFirst() : ends_of_table->SeekToLast();
-    const rocksdb::Status status = ends_of_table->status();
-    if (!status.ok() && !status.IsIncomplete()) return status;
-  }
-  return rocksdb::Status::OK();
+  read.max_skippable_internal_keys = 1;
+  const std::unique_ptr<rocksdb::Iterator> key(reader.NewIterator(read));
+  key->SeekToFirst();
+  status = key->status();
+  if (!status.ok() && !status.IsIncomplete()) return status;
+  key->SeekToLast();
+  status = key->status();
+  return status.IsIncomplete() ? rocksdb::Status::OK() : status;
 }
 
 bool TableEnds::Serve(uint64_t offset, size_t size, rocksdb::Slice* result, char* scratch) const {

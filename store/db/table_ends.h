@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What RocksDB reads of a new table to learn its first and last key. An ingest of RocksDB 7.8 does
-// not look at the error of the read of the last block, and ends the process after one
-// (ExternalSstFileIngestionJob::GetIngestedFileInfo). So Varve reads the same before, where an
-// error is only an error, and the ingest gets the bytes from memory. Thread rule: one thread.
+// not look at the errors of these reads (ExternalSstFileIngestionJob::GetIngestedFileInfo). After
+// one at the first block it would commit a table without bounds, so that its keys are hidden. After
+// one at the last of several blocks an assert ends the process. So both blocks are read and
+// verified before, and the ingest gets their bytes from memory. Thread rule: one thread.
 #pragma once
 
 #include <rocksdb/file_system.h>
@@ -16,8 +17,9 @@ namespace varve::internal {
 
 class TableEnds {
  public:
-  // Reads and verifies the ends of the table, the index between them, and what describes them.
-  static rocksdb::Status Read(const std::string& path, TableEnds* ends);
+  // Reads and verifies the first and the last block, and whatever RocksDB reads to find them. The
+  // frames in these blocks are held, too: three at most.
+  rocksdb::Status Read(const std::string& path);
 
   // Returns false if the range was not read before.
   bool Serve(uint64_t offset, size_t size, rocksdb::Slice* result, char* scratch) const;
@@ -25,6 +27,8 @@ class TableEnds {
   void Keep(uint64_t offset, const rocksdb::Slice& bytes);
 
  private:
+  rocksdb::Status TryToRead(const std::string& path);
+
   std::map<uint64_t, std::string> ranges_;  // by their offset in the file
 };
 

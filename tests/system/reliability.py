@@ -67,7 +67,8 @@ class Row:
         with self.lock, self.log.open("a") as log:
             log.write(f"$ {' '.join(map(str, command))}\n{done.stdout}exit {done.returncode}\n")
         if done.returncode != 0:
-            name = next(pathlib.Path(each).name for each in command if each != sys.executable)
+            program, *rest = [str(each) for each in command if each != sys.executable]
+            name = " ".join([pathlib.Path(program).name, *rest])
             raise Failed(f"{name}: exit {done.returncode}", done.stdout)
         return done.stdout
 
@@ -114,14 +115,15 @@ def faults(row):
     if failed:
         raise Failed(", ".join(failed))
     cuts = of_cuts.result()
-    io = "".join(part.result() for part in [*of_commands, *of_io])
+    commands = "".join(each.result() for each in of_commands)
+    io = "".join(part.result() for part in of_io)
     num_cuts = total(r"(\d+) power cuts", cuts)
     num_operations = total(r"cuts at (\d+) operations", cuts)
     violations = re.findall(r"operations, (\d+) violations", cuts)
     planted = re.findall(r"^planted: .*: found by cut", cuts, re.MULTILINE)
     if set(violations) != {"0"} or not planted:
         raise Failed(f"violations {violations}, planted mistakes {planted}", cuts)
-    num_faults = total(r"(\d+) faults", io)
+    num_faults = total(r"(\d+) faults", io) + total(r"(\d+) faults", commands)
     return (
         f"{num_cuts} power cuts at {num_operations} operations, 0 violations; "
         f"{len(planted)} planted mistakes found; {num_faults} faults of calls, 0 violations"

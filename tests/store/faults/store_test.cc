@@ -39,7 +39,7 @@ TEST_F(FaultsTest, Save) {
 }
 
 // RocksDB takes an error of such a read for the end of the table, and would commit wrong bounds. At
-// the last block of a table of several it would end the process.
+// the last block of several it would end the process.
 TEST_F(FaultsTest, ReadsOfTheTablesOfACommit) {
   MakeTemplate();
   std::vector<TestTensor> tensors;
