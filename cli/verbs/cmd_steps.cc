@@ -122,14 +122,51 @@ std::string ToText(const std::vector<CheckpointInfo>& steps) {
   return table.ToString();
 }
 
+void Print(const Context& context, const std::vector<CheckpointInfo>& steps) {
+  if (context.json()) {
+    context.PrintJsonArray(steps.size(), [&](size_t i) { return ToJson(steps[i]); });
+  } else {
+    context.PrintText(ToText(steps));
+  }
+}
+
+// Takes what --run and --last name out of all steps, which are ordered by run and step.
+std::vector<CheckpointInfo> Choose(std::vector<CheckpointInfo> all, const StepsPlan& plan) {
+  std::vector<CheckpointInfo> chosen;
+  for (auto first = all.begin(); first != all.end();) {
+    const std::string run = first->id.run;
+    const auto end =
+        std::find_if(first, all.end(), [&](const auto& info) { return info.id.run != run; });
+    const auto num_left_out = static_cast<ptrdiff_t>(
+        static_cast<uint64_t>(end - first) - std::min<uint64_t>(plan.last, end - first));
+    if (plan.run.empty() || plan.run == run) {
+      std::move(first + num_left_out, end, std::back_inserter(chosen));
+    }
+    first = end;
+  }
+  return chosen;
+}
+
+// Lists the steps that can be read, and says in the outcome what cannot.
+Outcome ListTheRest(const Context& context, const Store& store, const StepsOptions& options,
+                    const Status& status) {
+  const Result<StepsPlan> plan = Plan(options);
+  Result<KnownCheckpoints> known = store.ListKnownCheckpoints();
+  if (!plan.ok() || !known.ok()) return status;
+  std::vector<CheckpointInfo> steps = Choose(std::move(known->checkpoints), *plan);
+  if (known->errors.empty()) known->errors.push_back(status.message());
+  if (steps.empty() || (plan->sort && !SortByMetric(*plan->sort, &steps).ok())) return status;
+  Print(context, steps);
+  return Outcome::Incomplete("the list leaves out", known->errors);
+}
+
 Outcome RunSteps(const Context& context, const Store& store, const StepsOptions& options) {
   const auto steps = ListSteps(store, options);
-  if (!steps.ok()) return steps.status();
-  if (context.json()) {
-    context.PrintJsonArray(steps->size(), [&](size_t i) { return ToJson((*steps)[i]); });
-  } else {
-    context.PrintText(ToText(*steps));
+  if (steps.status().code() == StatusCode::kCorruption) {
+    return ListTheRest(context, store, options, steps.status());
   }
+  if (!steps.ok()) return steps.status();
+  Print(context, *steps);
   return {};
 }
 
@@ -138,6 +175,10 @@ constexpr char kStepsNotes[] =
 with METRIC:max the highest. The newest of equal steps comes first. Steps
 without the metric, or with NaN, come last. --last takes the newest steps of
 each run, by number, and --sort then sorts these.
+
+If records of steps are lost or damaged, the other steps are listed, an error
+names what is not, and the exit code is 3. Newer steps may be missing, and steps
+that were dropped may be there. A run whose name is lost is named #ID.
 
 JSON: array of run step created parent tensors logical_bytes new_bytes
 stored_bytes metrics tags)";

@@ -107,6 +107,9 @@ class GuardedStore final : public Base {
   Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const override {
     return Guarded("listing steps", [&] { return Base::ListCheckpoints(run); });
   }
+  Result<KnownCheckpoints> ListKnownCheckpoints() const override {
+    return Guarded("listing steps", [&] { return Base::ListKnownCheckpoints(); });
+  }
   Result<std::optional<uint64_t>> LatestStep(std::string_view run) const override {
     return Guarded("finding the latest step", [&] { return Base::LatestStep(run); });
   }

@@ -207,6 +207,16 @@ Result<std::vector<CheckpointInfo>> GroupStore::ListCheckpoints(std::string_view
   });
 }
 
+Result<KnownCheckpoints> GroupStore::ListKnownCheckpoints() const {
+  KnownCheckpoints known;
+  VARVE_ASSIGN_OR_RETURN(const std::vector<RunInfo> runs, ListRuns());
+  for (const RunInfo& run : runs) {
+    VARVE_ASSIGN_OR_RETURN(std::vector<CheckpointInfo> steps, ListCheckpoints(run.name));
+    std::ranges::move(steps, std::back_inserter(known.checkpoints));
+  }
+  return known;
+}
+
 Result<std::optional<uint64_t>> GroupStore::LatestStep(std::string_view run) const {
   VARVE_RETURN_IF_ERROR(log()->Refresh());
   return log()->With([&](const GroupState& state) -> Result<std::optional<uint64_t>> {

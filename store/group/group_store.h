@@ -39,6 +39,7 @@ class GroupStore : public Store {
                                                            uint64_t step) const override;
   Result<std::vector<RunInfo>> ListRuns() const override;
   Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const override;
+  Result<KnownCheckpoints> ListKnownCheckpoints() const override;
   Result<std::optional<uint64_t>> LatestStep(std::string_view run) const override;
   Result<uint64_t> FindTag(std::string_view run, std::string_view tag) const override;
   Status SetMetrics(const CheckpointId& id, const std::map<std::string, double>& metrics) override;

@@ -13,9 +13,7 @@ namespace varve::internal {
 
 Status NameDamagedSteps(const StoreImpl& store, const CheckOptions& options, CheckReport* report) {
   std::set<StepKey> steps;
-  for (const Family family : {Family::kSteps, Family::kTensors, Family::kState}) {
-    VARVE_RETURN_IF_ERROR(AddSteps(*store.database(), family, &steps));
-  }
+  VARVE_RETURN_IF_ERROR(AddAllSteps(*store.database(), &steps));
   std::optional<ChunkPresence> presence;
   if (!options.read_data || options.read_data_fraction < 1) {
     VARVE_ASSIGN_OR_RETURN(presence, ChunkPresence::Of(store));

@@ -78,10 +78,8 @@ Status Salvage::Find() {
     before = steps_.size();
     for (const SalvageSource& view : views_) {
       const Database& db = *view.store->database();
-      VARVE_RETURN_IF_ERROR(AddSteps(db, Family::kSteps, &steps_));
-      if (!look_everywhere) continue;
-      VARVE_RETURN_IF_ERROR(AddSteps(db, Family::kTensors, &steps_));
-      VARVE_RETURN_IF_ERROR(AddSteps(db, Family::kState, &steps_));
+      VARVE_RETURN_IF_ERROR(look_everywhere ? AddAllSteps(db, &steps_)
+                                            : AddSteps(db, Family::kSteps, &steps_));
     }
     if (!look_everywhere) break;
   }

@@ -55,6 +55,17 @@ Status AddSteps(const Database& db, Family family, std::set<StepKey>* found) {
   return Status::Ok();
 }
 
+Status AddAllSteps(const Database& db, std::set<StepKey>* found) {
+  // What one look finds helps the next around blocks that cannot be read.
+  for (size_t before = SIZE_MAX; before != found->size();) {
+    before = found->size();
+    for (const Family family : {Family::kSteps, Family::kTensors, Family::kState}) {
+      VARVE_RETURN_IF_ERROR(AddSteps(db, family, found));
+    }
+  }
+  return Status::Ok();
+}
+
 namespace {
 
 // The error is one of this process, and says nothing about the data.

@@ -35,6 +35,8 @@ struct StepFaults {
 // next step that is known from elsewhere. It looks from both ends. The only error is a lack of
 // memory, threads or descriptors.
 Status AddSteps(const Database& db, Family family, std::set<StepKey>* found);
+// The same of all families that have records of steps.
+Status AddAllSteps(const Database& db, std::set<StepKey>* found);
 
 class StepVerifier {
  public:

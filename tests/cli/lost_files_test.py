@@ -111,8 +111,22 @@ class DamagedTablesTest(unittest.TestCase):
         return whole, parts
 
     def test_steps(self):
-        _, parts = self.damage_each_table(["steps", "--sort", "loss"])
-        self.assertEqual(parts, [])
+        whole, parts = self.damage_each_table(["steps", "--sort", "loss"])
+        whole = {step["step"]: step for step in whole}
+        listed = set()
+        for answer, said in parts:
+            self.assertIn("the list leaves out what cannot be read: ", said)
+            for step in answer:
+                expected = whole[step["step"]]
+                if step["run"].startswith("#"):  # its name is lost, and so that of its parent
+                    step |= {"run": expected["run"], "parent": expected["parent"]}
+                self.assertEqual(step, expected, said)
+            numbers = {step["step"] for step in answer}
+            for step in set(whole) - numbers:
+                self.assertIn(f"step {step} of run ", said)
+            listed |= numbers
+        # Whichever table is lost, the records of other steps are in others.
+        self.assertEqual(listed, set(whole))
 
     def test_dry_run_of_drop(self):
         _, parts = self.damage_each_table(["drop", "a@..2", "--dry-run"])
