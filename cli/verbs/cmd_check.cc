@@ -23,6 +23,7 @@ nlohmann::ordered_json ToJson(const CheckReport& report) {
   }
   return {{"ok", report.ok()},
           {"errors", report.errors},
+          {"warnings", report.warnings},
           {"damaged_steps", std::move(damaged)},
           {"steps", report.num_steps},
           {"tensors", report.num_tensors},
@@ -51,6 +52,7 @@ Result<CheckOptions> ToCheckOptions(const CheckVerbOptions& options) {
 std::string ToText(const CheckReport& report, bool read_data) {
   std::string text;
   for (const std::string& error : report.errors) text += Printable(error) + "\n";
+  for (const std::string& each : report.warnings) text += "warning: " + Printable(each) + "\n";
   text += "checked " + Count(report.num_steps, "step") + ", " +
           Count(report.num_tensors, "tensor") + ", " + Count(report.num_chunks, "chunk");
   if (read_data) text += "; read and verified " + HumanBytes(report.bytes_read);
@@ -95,8 +97,11 @@ with --read-data. docs/operations.md says what to do.
 With --key-file, it also compares the manifest and all table files of a sealed
 store with their seal. So nobody without the key has changed them.
 
-JSON: ok errors[] damaged_steps[run step] steps tensors chunks bytes_read sealed
-sealed_files)";
+A warning does not change the exit code: nothing is lost, but a file is missing
+or damaged that would show or mend a later damage (SYNCED, or a copy in spare/).
+
+JSON: ok errors[] warnings[] damaged_steps[run step] steps tensors chunks
+bytes_read sealed sealed_files)";
 
 }  // namespace
 

@@ -290,6 +290,9 @@ void BindWhole(nb::module_& module) {
   RecordClass<CheckReport> check(module, "CheckReport", "What a check of the store found.");
   check.Property("ok", &CheckReport::ok, "True: no error.")
       .Field("errors", &CheckReport::errors)
+      .Field("warnings", &CheckReport::warnings,
+             "Files that are missing or damaged and would show or mend a later damage. The next "
+             "writer makes them anew.")
       .Field("damaged_steps", &CheckReport::damaged_steps,
              "The steps that cannot be read whole. With `read_data` all of them, else only those "
              "of which something is missing.")

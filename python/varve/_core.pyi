@@ -546,6 +546,12 @@ class CheckReport:
     def errors(self) -> list[str]: ...
 
     @property
+    def warnings(self) -> list[str]:
+        """
+        Files that are missing or damaged and would show or mend a later damage. The next writer makes them anew.
+        """
+
+    @property
     def damaged_steps(self) -> list[CheckpointId]:
         """
         The steps that cannot be read whole. With `read_data` all of them, else only those of which something is missing.

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/guarded.h"
+#include "store/db/current_copy.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/served_file.h"
 #include "store/db/spare_files.h"
@@ -33,43 +35,34 @@ IOStatus ToIoStatus(const Status& status) {
 // A table that is being ingested. RocksDB gets its ends from memory, where no read fails.
 class NewTable : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
-  NewTable(CommitFileSystem* owner, TableEnds ends,
-           std::unique_ptr<rocksdb::FSRandomAccessFile> target)
-      : FSRandomAccessFileOwnerWrapper(std::move(target)), owner_(owner), ends_(std::move(ends)) {}
+  NewTable(TableEnds ends, std::unique_ptr<rocksdb::FSRandomAccessFile> target)
+      : FSRandomAccessFileOwnerWrapper(std::move(target)), ends_(std::move(ends)) {}
 
   IOStatus Read(uint64_t offset, size_t size, const IOOptions& options, rocksdb::Slice* result,
                 char* scratch, IODebugContext* debug) const override {
     if (ends_.Serve(offset, size, result, scratch)) return IOStatus::OK();
-    const auto read = [&] {
-      return FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
-    };
-    IOStatus status = read();
-    if (!status.ok()) status = read();
-    owner_->NoteReadOfNewTable(status);
-    return status;
-  }
-  IOStatus MultiRead(rocksdb::FSReadRequest* requests, size_t count, const IOOptions& options,
-                     IODebugContext* debug) override {
-    IOStatus status = FSRandomAccessFileOwnerWrapper::MultiRead(requests, count, options, debug);
-    owner_->NoteReadOfNewTable(status);
-    for (size_t i = 0; i < count; ++i) owner_->NoteReadOfNewTable(requests[i].status);
-    return status;
+    return FSRandomAccessFileOwnerWrapper::Read(offset, size, options, result, scratch, debug);
   }
 
  private:
-  CommitFileSystem* const owner_;
   const TableEnds ends_;
 };
 
 class Folder : public rocksdb::FSDirectoryWrapper {
  public:
-  Folder(CommitFileSystem* owner, std::unique_ptr<rocksdb::FSDirectory> target)
-      : FSDirectoryWrapper(std::move(target)), owner_(owner) {}
+  Folder(CommitFileSystem* owner, const std::string& path,
+         std::unique_ptr<rocksdb::FSDirectory> target)
+      : FSDirectoryWrapper(std::move(target)),
+        owner_(owner),
+        store_(std::filesystem::path(path).parent_path()) {}
 
   IOStatus FsyncWithDirOptions(const IOOptions& options, IODebugContext* debug,
                                const DirFsyncOptions& why) override {
     if (why.reason != DirFsyncOptions::kNewFileSynced) {
-      return owner_->NoteDoubt(FSDirectoryWrapper::FsyncWithDirOptions(options, debug, why));
+      IOStatus status =
+          owner_->NoteDoubt(FSDirectoryWrapper::FsyncWithDirOptions(options, debug, why));
+      if (status.ok() && why.renamed_new_name.ends_with("/CURRENT")) CopyCurrent(store_);
+      return status;
     }
     owner_->DeferFolderSync();
     return IOStatus::OK();
@@ -77,6 +70,7 @@ class Folder : public rocksdb::FSDirectoryWrapper {
 
  private:
   CommitFileSystem* const owner_;
+  const std::filesystem::path store_;
 };
 
 class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
@@ -92,16 +86,14 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
   // time afterwards.
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   IODebugContext* debug) override {
-    IOStatus status = owner_->CheckNewTablesWereRead();
-    if (status.ok()) status = owner_->SyncFolderIfPending();
+    IOStatus status = owner_->SyncFolderIfPending();
     if (status.ok()) status = FSWritableFileOwnerWrapper::Append(data, options, debug);
     return Appended(std::move(status), data);
   }
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   const rocksdb::DataVerificationInfo& verification,
                   IODebugContext* debug) override {
-    IOStatus status = owner_->CheckNewTablesWereRead();
-    if (status.ok()) status = owner_->SyncFolderIfPending();
+    IOStatus status = owner_->SyncFolderIfPending();
     if (status.ok()) {
       status = FSWritableFileOwnerWrapper::Append(data, options, verification, debug);
     }
@@ -150,7 +142,7 @@ IOStatus CommitFileSystem::DeleteFile(const std::string& name, const IOOptions& 
   }
   IOStatus status = FileSystemWrapper::DeleteFile(name, options, debug);
   if (status.ok() && IsManifest(name)) {
-    RemoveSpareOfManifest(name);
+    RemoveSpare(name);
     if (guard_ != nullptr) RemoveSealOfManifest(name);
   }
   return status;
@@ -206,16 +198,17 @@ IOStatus CommitFileSystem::NewRandomAccessFile(const std::string& name,
   if (!status.ok() || !name.ends_with(".sst")) return status;
   if (guard_ != nullptr) status = ToIoStatus(guard_->Opened(name, result));
   if (!status.ok() || name.starts_with(db_path_ + "/")) return status;
-  TableEnds ends;
-  status = rocksdb::status_to_io_status(ends.Read(name));
-  if (status.ok()) *result = std::make_unique<NewTable>(this, std::move(ends), std::move(*result));
-  return status;
-}
-
-IOStatus CommitFileSystem::CheckNewTablesWereRead() const {
-  if (!has_failed_to_read_) return IOStatus::OK();
-  return IOStatus::IOError(
-      "a table of the commit could not be read, so the manifest does not get it");
+  return ToIoStatus(Guarded("reading a new table", [&] {
+    TableEnds ends;
+    const rocksdb::Status read = ends.Read(name);
+    // The store itself is not damaged, so this is no kCorruption.
+    if (!read.ok()) {
+      return Status::IOError(name + ", a new table of this commit, cannot be read back: " +
+                             read.ToString() + ". Nothing was committed");
+    }
+    *result = std::make_unique<NewTable>(std::move(ends), std::move(*result));
+    return Status::Ok();
+  }));
 }
 
 void CommitFileSystem::BeginServing(const SealedState& state) {
@@ -236,7 +229,7 @@ IOStatus CommitFileSystem::NewDirectory(const std::string& name, const IOOptions
   IOStatus status = FileSystemWrapper::NewDirectory(name, options, &base, debug);
   if (!status.ok()) return status;
   if (name == db_path_) {
-    *result = std::make_unique<Folder>(this, std::move(base));
+    *result = std::make_unique<Folder>(this, name, std::move(base));
   } else {
     *result = std::move(base);
   }

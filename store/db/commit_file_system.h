@@ -10,10 +10,13 @@
 // database afterwards. So after such an error nothing is deleted until the database has been closed
 // and read again.
 //
-// After each sync of the manifest its length is noted (manifest_note.h). In a sealed store, the
-// manifest is sealed before it grows (sealed_manifest.h), RocksDB opens the very bytes that were
-// verified, logs of RocksDB are empty for who reads them, and tables are compared with their tags
-// (seal_guard.h).
+// When RocksDB opens a table of a commit, the table's first and last block are read and verified
+// before, because RocksDB does not look at errors there (table_ends.h). After each sync of the
+// manifest its length is noted (manifest_note.h).
+//
+// In a sealed store, the manifest is sealed before it grows (sealed_manifest.h), RocksDB opens the
+// very manifest that was verified, logs of RocksDB are empty for who reads them, and tables are
+// compared with their tags (seal_guard.h).
 //
 // The lock of the database is held from its first opening until this object is destroyed. So nobody
 // else can take it while the database is closed and opened again. Thread-safe.
@@ -86,25 +89,10 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* debug) override;
 
-  // Call it before an ingest. RocksDB learns the bounds of a table by reading it, and takes an
-  // error of such a read for the end of the table. A manifest with these bounds would hide or lose
-  // keys. So after an error of a read of a table that is not in the database yet, the manifest does
-  // not grow.
-  void BeginIngest() { has_failed_to_read_ = false; }
-  // After it the manifest grows again: the tables of an ingest that failed are not in it.
-  void EndIngest() { has_failed_to_read_ = false; }
-  void NoteReadOfNewTable(const rocksdb::IOStatus& status) {
-    if (!status.ok()) has_failed_to_read_ = true;
-  }
-  rocksdb::IOStatus CheckNewTablesWereRead() const;
-
   // True after an error that leaves the content of the manifest unknown.
   bool in_doubt() const { return in_doubt_; }
   // Call it when the database is closed. What is read from then on is known.
-  void EndDoubt() {
-    in_doubt_ = false;
-    has_failed_to_read_ = false;
-  }
+  void EndDoubt() { in_doubt_ = false; }
   // Notes whether a status leaves doubt, and returns it.
   rocksdb::IOStatus NoteDoubt(rocksdb::IOStatus status) {
     if (!status.ok()) in_doubt_ = true;
@@ -127,7 +115,6 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   ManifestNote manifest_note_;
   std::atomic<bool> folder_sync_pending_{false};
   std::atomic<bool> in_doubt_{false};
-  std::atomic<bool> has_failed_to_read_{false};
   std::mutex served_mutex_;
   std::map<std::string, std::string> served_;  // by path. Guarded by served_mutex_
   std::mutex lock_mutex_;

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/util.h"
-#include "store/db/commit_file_system.h"
 #include "store/db/seal_guard.h"
 
 namespace varve::internal {
@@ -117,11 +116,7 @@ rocksdb::Status Database::Ingest(std::vector<rocksdb::IngestExternalFileArg> arg
   }
   const std::lock_guard lock(ingest_mutex_);
   const CountsChange change(&ingest_events_);
-  if (file_system_ != nullptr) file_system_->BeginIngest();
-  rocksdb::Status status =
-      ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);
-  if (file_system_ != nullptr) file_system_->EndIngest();
-  return status;
+  return ingest_for_test_ ? ingest_for_test_(args) : open_->db()->IngestExternalFiles(args);
 }
 
 void Database::AwaitCommits() const {

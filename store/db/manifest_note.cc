@@ -14,6 +14,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/util.h"
+#include "store/db/current_copy.h"
 #include "store/db/manifest_log.h"
 #include "store/db/spare_files.h"
 #include "store/format/fixed_file.h"
@@ -158,6 +159,8 @@ void NoteNewManifest(const fs::path& store) {
 
 bool IsManifestName(std::string_view name) { return NumberOf(name).has_value(); }
 
+uint64_t ManifestNumber(std::string_view name) { return NumberOf(name).value_or(0); }
+
 Result<std::optional<NotedManifest>> ReadManifestNote(const fs::path& store) {
   const Result<FixedFile> note =
       ReadFixedFile(store / kManifestNoteName, kMagic, kVersion, kNumFields);
@@ -170,6 +173,7 @@ Result<std::optional<NotedManifest>> ReadManifestNote(const fs::path& store) {
 }
 
 Status CheckManifestLength(const fs::path& store) {
+  VARVE_RETURN_IF_ERROR(CheckCurrentIsNewest(store));
   // The note is read first. The manifest only grows, so it holds what any earlier note says.
   VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(store));
   if (!note.has_value()) return CompareWithCopy(store);

@@ -50,6 +50,8 @@ class ManifestNote {
 void NoteNewManifest(const std::filesystem::path& store);
 
 bool IsManifestName(std::string_view name);
+// 12 of MANIFEST-000012. Later manifests have higher numbers. 0: it is no such name.
+uint64_t ManifestNumber(std::string_view name);
 
 // What the note says, or BACKUP of a copy that no writer has opened. nullopt = there is none that
 // can be read. An error: this process lacks what it takes to read one (IsShortage).
@@ -60,8 +62,8 @@ struct NotedManifest {
 Result<std::optional<NotedManifest>> ReadManifestNote(const std::filesystem::path& store);
 
 // kCorruption: the manifest that CURRENT names is shorter than the note says, or ends earlier for
-// RocksDB, or there is no note and its copy goes on. Any thread and any process may call it, also
-// while a writer works.
+// RocksDB, or there is no note and its copy goes on, or CURRENT is older than its copy. Any thread
+// and any process may call it, also while a writer works.
 Status CheckManifestLength(const std::filesystem::path& store);
 
 }  // namespace varve::internal

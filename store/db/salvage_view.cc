@@ -12,6 +12,7 @@
 
 #include "base/stop.h"
 #include "base/util.h"
+#include "store/db/current_copy.h"
 #include "store/db/manifest_log.h"
 #include "store/db/manifest_note.h"
 #include "store/db/manifest_tables.h"
@@ -148,8 +149,8 @@ Result<std::optional<std::string>> ReadWhole(const fs::path& file) {
   return std::optional(*std::move(content));
 }
 
-// Returns the name of the newest manifest, as CURRENT says, or as SYNCED does, or because there is
-// no other.
+// Returns the name of the newest manifest, as CURRENT says or a newer copy of it, or as SYNCED does,
+// or because there is no other.
 Result<std::string> FindManifestName(const fs::path& store, std::vector<std::string>* damage) {
   const fs::path current = DbPath(store) / "CURRENT";
   const auto exists = [&](const std::string& name) {
@@ -160,12 +161,25 @@ Result<std::string> FindManifestName(const fs::path& store, std::vector<std::str
   VARVE_ASSIGN_OR_RETURN(const std::optional<std::string> said, ReadWhole(current));
   if (said.has_value()) {
     const std::string name = said->substr(0, said->find('\n'));
-    if (IsManifestName(name) && *said == name + "\n" && exists(name)) return name;
+    if (IsManifestName(name) && *said == name + "\n" && exists(name)) {
+      const Status newest = CheckCurrentIsNewest(store);
+      if (IsShortage(newest)) return newest;
+      if (newest.ok()) return name;
+      VARVE_ASSIGN_OR_RETURN(const std::string copy, ReadCurrentCopy(store));
+      if (!exists(copy)) {
+        return Status::Corruption(newest.message() + ". " + copy +
+                                  " is lost, so take the store from a backup");
+      }
+      damage->push_back(newest.message());
+      return copy;
+    }
   }
   damage->push_back(current.string() + (said.has_value() ? " does not name a manifest that is there"
                                                          : " is missing or cannot be read"));
   VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(store));
   if (note.has_value() && exists(note->manifest)) return note->manifest;
+  VARVE_ASSIGN_OR_RETURN(const std::string copy, ReadCurrentCopy(store));
+  if (!copy.empty() && exists(copy)) return copy;
   std::set<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(DbPath(store), error), end; !error && it != end;

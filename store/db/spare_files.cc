@@ -10,7 +10,6 @@
 
 #include "base/util.h"
 #include "store/db/manifest_note.h"
-#include "store/format/format_file.h"
 
 namespace varve::internal {
 
@@ -32,9 +31,21 @@ fs::path SpareOfManifest(const fs::path& manifest) {
   return SpareFolder(manifest.parent_path().parent_path()) / manifest.filename();
 }
 
-void RemoveSpareOfManifest(const fs::path& manifest) {
+void RemoveSpare(const fs::path& manifest) {
   if (IsFolder(SpareOfManifest(manifest).parent_path()))
     ::unlink(SpareOfManifest(manifest).c_str());
+}
+
+Status CompareFormatWithCopy(const fs::path& store, const FormatFile& format) {
+  const Result<FormatFile> copy = ReadFormatFile(SpareFolder(store), /*for_writing=*/false);
+  if (!copy.ok()) return IsShortage(copy.status()) ? copy.status() : Status::Ok();
+  if (copy->store_id == format.store_id && copy->digest_seed == format.digest_seed) {
+    return Status::Ok();
+  }
+  return Status::Corruption((store / kFormatFileName).string() + " is of another store than " +
+                            (SpareFolder(store) / kFormatFileName).string() +
+                            ", which should be a copy of it. Put the right one back in the place "
+                            "of the other (varve repair finds out which one it is)");
 }
 
 void TidySpareFiles(const fs::path& store) {

@@ -12,13 +12,21 @@
 #include <filesystem>
 #include <string_view>
 
+#include "store/format/format_file.h"
+#include "varve/status.h"
+
 namespace varve::internal {
 
 // Returns the folder of the copies. ReadFormatFile reads the FORMAT in it.
 std::filesystem::path SpareFolder(const std::filesystem::path& store);
 // `manifest` lies in db/ of a store.
 std::filesystem::path SpareOfManifest(const std::filesystem::path& manifest);
-void RemoveSpareOfManifest(const std::filesystem::path& manifest);
+// Removes the copy of a file of db/.
+void RemoveSpare(const std::filesystem::path& file);
+
+// kCorruption: FORMAT and its copy are of two stores, so one of them does not belong here. `format`
+// is what FORMAT says.
+Status CompareFormatWithCopy(const std::filesystem::path& store, const FormatFile& format);
 
 // Copies FORMAT unless there is a copy. Removes copies of manifests that are gone.
 void TidySpareFiles(const std::filesystem::path& store);

@@ -85,6 +85,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
                                                        const StoreOptions& options,
                                                        bool for_writing) {
   VARVE_ASSIGN_OR_RETURN(const FormatFile format, ReadFormatFile(path, for_writing));
+  VARVE_RETURN_IF_ERROR(CompareFormatWithCopy(path, format));
   VARVE_ASSIGN_OR_RETURN(const auto sealer, MakeSealer(path, options, format, for_writing));
   VARVE_RETURN_IF_ERROR(RequireThread(path));
   auto database =

@@ -7,14 +7,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "base/coding.h"
 #include "base/file_descriptor.h"
 #include "base/util.h"
 #include "store/db/manifest_tables.h"
 #include "store/db/rocksdb_options.h"
+#include "store/db/sound_tables.h"
 #include "store/format/keys.h"
 
 namespace varve::internal {
@@ -91,6 +94,28 @@ rocksdb::Status ReadLiveFiles(const std::filesystem::path& store, const rocksdb:
   }
   for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
   return status;
+}
+
+// Opens the database without the lost tables, as a reader would. RocksDB compares the unique id of
+// each table with the one in the manifest. Returns the number of the first table that has another
+// one: it is of another store, or of another time.
+std::optional<uint64_t> FindForeign(const std::filesystem::path& store, const Families& families,
+                                    const std::vector<LostTable>& lost) {
+  constexpr std::string_view kLead = "Mismatch in unique ID on table file ";
+  const auto file_system = FileSystemWithout(store, lost);
+  if (!file_system.ok()) return std::nullopt;
+  const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(*file_system);
+  rocksdb::DBOptions options = MakeDbOptionsOf(store);
+  options.env = env.get();
+  std::vector<rocksdb::LiveFileMetaData> files;
+  const rocksdb::Status status = ReadLiveFiles(store, options, families, &files);
+  const std::string said = status.ToString();
+  const size_t at = said.find(kLead);
+  if (!status.IsCorruption() || at == std::string::npos) return std::nullopt;
+  uint64_t number = 0;
+  const char* const digits = said.data() + at + kLead.size();
+  std::from_chars(digits, said.data() + said.size(), number);
+  return number;
 }
 
 Status NoManifest(const std::string& what) {
@@ -269,21 +294,29 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
   FamilyIds ids;
   VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest(store, families, &ids));
   std::vector<LostTable> lost;
-  for (const rocksdb::LiveFileMetaData& file : files) {
+  const auto add = [&](const rocksdb::LiveFileMetaData& file, const std::string& what) {
     const std::string name = std::filesystem::path(file.name).filename();
-    if (sound.contains(name)) continue;
-    const std::filesystem::path full = DbPath(store) / name;
-    VARVE_ASSIGN_OR_RETURN(const std::string what, WhatAilsTable(full, file));
-    if (what.empty()) continue;
     lost.push_back({.family = file.column_family_name,
                     .file = name,
-                    .what = "table file " + full.string() + " of family " +
+                    .what = "table file " + (DbPath(store) / name).string() + " of family " +
                             file.column_family_name + " " + what,
                     .number = file.file_number,
                     .level = file.level,
                     .family_id = ids[file.column_family_name],
                     .first_key = file.smallestkey,
                     .last_key = file.largestkey});
+  };
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    const std::string name = std::filesystem::path(file.name).filename();
+    if (sound.contains(name)) continue;
+    VARVE_ASSIGN_OR_RETURN(const std::string what, WhatAilsTable(DbPath(store) / name, file));
+    if (!what.empty()) add(file, what);
+  }
+  for (std::optional<uint64_t> number; (number = FindForeign(store, families, lost)).has_value();) {
+    const auto file = std::ranges::find(files, *number, &rocksdb::LiveFileMetaData::file_number);
+    if (file == files.end() || std::ranges::find(lost, *number, &LostTable::number) != lost.end())
+      break;
+    add(*file, "is sound, but it is not the table that the manifest names: its unique id differs");
   }
   if (lost.empty()) return lost;
   // A writer removes a file only after the manifest has ceased to name it.

@@ -66,6 +66,9 @@ class GroupChecker {
     if (!report.ok()) return errors_of_[id].push_back(report.status().ToString());
     errors_of_[id] = report->errors;
     for (const CheckpointId& step : report->damaged_steps) damaged_[id].insert(step.step);
+    for (const std::string& warning : report->warnings) {
+      report_->warnings.push_back("member " + MemberName(id) + ": " + warning);
+    }
     report_->num_tensors += report->num_tensors;
     report_->num_chunks += report->num_chunks;
     report_->bytes_read += report->bytes_read;

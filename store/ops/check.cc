@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 
+#include "base/file_descriptor.h"
 #include "base/random_number.h"
 #include "base/startable_threads.h"
 #include "base/stop.h"
@@ -20,6 +21,7 @@
 #include "store/format/root_digest.h"
 #include "store/ops/check_planes.h"
 #include "store/ops/check_seal.h"
+#include "store/ops/check_spares.h"
 #include "store/ops/check_state.h"
 #include "store/ops/damaged_steps.h"
 
@@ -156,9 +158,15 @@ class Checker {
   std::set<StepKey> steps_with_tensors_;
 };
 
-// Checks that every table file of every family exists, has its size and opens. Otherwise no writer
-// could open the store.
+// Checks that every table file of every family exists, has its size and opens, and that no link
+// stands where a writer refuses one. Otherwise no writer could open the store.
 Status Checker::CheckTables() {
+  if (!db_->is_far()) {
+    const std::filesystem::path db = DbPath(store_->path());
+    for (const auto& path : {db, db / "LOCK", store_->incoming()}) {
+      if (const Status status = CheckIsNoLink(path); !status.ok()) Error(status.message());
+    }
+  }
   VARVE_ASSIGN_OR_RETURN(const auto lost, db_->FindLostTables());
   for (const LostTable& table : lost) {
     Error(table.what);
@@ -624,7 +632,10 @@ Status Checker::NameUsers() {
 
 Status StoreImpl::CheckOnce(const CheckOptions& options, CheckReport* report) const {
   *report = CheckReport{};
-  return Checker(this, options, report).Run();
+  VARVE_RETURN_IF_ERROR(Checker(this, options, report).Run());
+  if (database_->is_far()) return Status::Ok();  // a snapshot in an object store has no such files
+  VARVE_ASSIGN_OR_RETURN(report->warnings, FindSpareWarnings(path_));
+  return Status::Ok();
 }
 
 // An error must occur three times, because one catch-up may fall between two steps of the writer.

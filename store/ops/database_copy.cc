@@ -9,6 +9,7 @@
 #include "base/file_descriptor.h"
 #include "base/folders.h"
 #include "base/util.h"
+#include "store/db/manifest_note.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/store_impl.h"
 
@@ -30,13 +31,6 @@ Result<std::string> ReadCurrent(const fs::path& db) {
   if (name.ends_with('\n')) name.pop_back();
   if (name.starts_with(kManifestPrefix) && name.find('/') == std::string::npos) return name;
   return Status::Corruption((db / "CURRENT").string() + " names no manifest");
-}
-
-uint64_t ManifestNumber(std::string_view name) {
-  uint64_t number = 0;
-  name.remove_prefix(kManifestPrefix.size());
-  std::from_chars(name.data(), name.data() + name.size(), number);
-  return number;
 }
 
 std::string CopyMarker::ToText() const {

@@ -22,8 +22,6 @@ inline constexpr std::string_view kManifestPrefix = "MANIFEST-";
 
 // Returns the name of the manifest in use. `db` is the folder of the database.
 Result<std::string> ReadCurrent(const std::filesystem::path& db);
-// 0 = the name has no number.
-uint64_t ManifestNumber(std::string_view name);
 
 // The content of BACKUP in a copy's folder. It names the store of which this is a copy, and the
 // manifests that a backup left as the current one. There are two while it is being replaced.

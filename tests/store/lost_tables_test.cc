@@ -150,8 +150,9 @@ class LostTablesTest : public InternalsTest {
     ASSERT_FALSE(whole_.at("forecast")->starts_with("0 ")) << *whole_.at("forecast");
   }
 
-  void SaveStep(uint64_t step) {
-    const TestTensor changes = RandomTensor("w", DType::kU8, {40000}, step);
+  void SaveStep(uint64_t step) { SaveStep(step, step); }
+  void SaveStep(uint64_t step, uint64_t seed) {
+    const TestTensor changes = RandomTensor("w", DType::kU8, {40000}, seed);
     const TestTensor same = RandomTensor("same", DType::kU8, {40000}, 77);
     auto writer = store_->Begin(step, {}).value();
     VARVE_ASSERT_OK(writer->Put(changes.view()));
@@ -280,6 +281,82 @@ TEST_F(LostTablesTest, StepsWhoseRecordsLieElsewhereAreRead) {
     EXPECT_TRUE(Names(status, files[1].filename())) << status.ToString();
     const CheckReport check = reader->Check({}).value();
     EXPECT_EQ(check.damaged_steps, (std::vector<CheckpointId>{{"main", 2}}));
+  }
+}
+
+// A table of the same name and size that another copy of the store has written opens, and all of its
+// blocks have their checksums.
+TEST_F(LostTablesTest, ATableOfAnotherStoreIsNamed) {
+  const fs::path other = folder_.path() / "other";
+  fs::copy(path(), other, fs::copy_options::recursive);
+  Reopen();
+  SaveStep(4);
+  store_ = Store::Open(other).value();
+  SaveStep(4, /*seed=*/44);
+  store_.reset();
+  const Answers whole = Ask(*Store::OpenForReading(path()).value());
+  const auto bytes_of = [](const fs::path& file) {
+    return ReadSmallFile(file, fs::file_size(file)).value();
+  };
+  int exchanged = 0;
+  for (const std::string& file : DbFiles()) {
+    const fs::path here = path() / "db" / file, there = other / "db" / file;
+    if (!file.ends_with(".sst") || !fs::exists(there)) continue;
+    const std::string own = bytes_of(here), foreign = bytes_of(there);
+    if (own.size() != foreign.size() || own == foreign) continue;
+    SCOPED_TRACE(file);
+    ++exchanged;
+    fs::remove(here);
+    std::ofstream(here, std::ios::binary) << foreign;
+    {
+      const auto reader = Store::OpenForReading(path());
+      ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+      for (const auto& [question, answer] : Ask(**reader)) {
+        if (!whole.at(question).ok()) continue;
+        if (answer.ok()) {
+          EXPECT_EQ(*answer, *whole.at(question)) << question;
+        } else {
+          EXPECT_TRUE(Names(answer.status(), file)) << answer.status().ToString();
+        }
+      }
+      EXPECT_THAT((*reader)->Check({})->errors,
+                  ::testing::Contains(::testing::HasSubstr(file + " of family ")));
+    }
+    EXPECT_TRUE(Names(Store::Open(path()).status(), file));
+    const auto plan = RepairStore(path(), {.dry_run = true});
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_THAT(plan->damage, ::testing::Contains(::testing::HasSubstr(file)));
+    fs::remove(here);
+    std::ofstream(here, std::ios::binary) << own;
+  }
+  EXPECT_GE(exchanged, 3);
+}
+
+// What ListCheckpoints does not answer is listed as far as it is known.
+TEST_F(LostTablesTest, TheOtherStepsAreListed) {
+  {
+    const KnownCheckpoints known =
+        Store::OpenForReading(path()).value()->ListKnownCheckpoints().value();
+    EXPECT_EQ(known.checkpoints.size(), 4u);  // and one of the fork
+    EXPECT_TRUE(known.errors.empty());
+  }
+  for (const Damage damage : {Damage::kRemoved, Damage::kHalf, Damage::kFirstByte}) {
+    SCOPED_TRACE(static_cast<int>(damage));
+    const std::vector<fs::path> files = TablesOfSteps(Family::kSteps);
+    const Damaged damaged(files[1], damage);
+    const auto reader = Store::OpenForReading(path()).value();
+    EXPECT_EQ(reader->ListCheckpoints("main").status().code(), StatusCode::kCorruption);
+    const KnownCheckpoints known = reader->ListKnownCheckpoints().value();
+    std::vector<std::string> names;
+    for (const CheckpointInfo& info : known.checkpoints) {
+      names.push_back(StepName(info.id.run, info.id.step));
+    }
+    EXPECT_THAT(names, ::testing::Contains(StepName("main", 1)));
+    EXPECT_THAT(names, ::testing::Contains(StepName("fork", 2)));
+    EXPECT_THAT(names, ::testing::Not(::testing::Contains(StepName("main", 2))));
+    EXPECT_THAT(known.errors, ::testing::Contains(::testing::AllOf(
+                                  ::testing::HasSubstr(StepName("main", 2)),
+                                  ::testing::HasSubstr(files[1].filename().string()))));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "codec/predict/rounded_copy.h"
+#include "store/db/spare_files.h"
 #include "store/format/format_file.h"
 #include "tests/store/internals.h"
 
@@ -269,6 +270,9 @@ TEST_F(PlantedInvariantsTest, AnotherSeedIsFound) {
   FormatFile format = ReadFormatFile(path(), /*for_writing=*/true).value();
   ++format.digest_seed;
   VARVE_ASSERT_OK(WriteFormatFile(path(), format));
+  EXPECT_THAT(Store::OpenForReading(path()),
+              FailsWith(StatusCode::kCorruption, "is of another store than"));
+  std::filesystem::remove(SpareFolder(path()) / "FORMAT");  // nothing but the digests tells now
   const auto opened = Store::OpenForReading(path());
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   const auto report = (*opened)->Check({.read_data = true}).value();

@@ -51,6 +51,7 @@ function checkWords(check) {
     ]),
     report.errors.slice(0, 100).map((error) => h("p", { class: "error" }, printable(error))),
     report.errors.length > 100 && h("p", { class: "note" }, "The first 100 errors. varve check lists all."),
+    report.warnings.slice(0, 100).map((warning) => h("p", { class: "note" }, `Warning: ${printable(warning)}`)),
   ];
 }
 

@@ -50,6 +50,23 @@ class CheckTest : public InternalsTest {
   const TestTensor weights_ = NormalTensor("weights", {300000}, 1);
 };
 
+TEST_F(CheckTest, ALinkThatAWriterRefuses) {
+  store_.reset();
+  for (const std::string name : {"db/LOCK", "incoming"}) {
+    SCOPED_TRACE(name);
+    const std::filesystem::path file = path() / name, aside = folder_.path() / "aside";
+    std::filesystem::rename(file, aside);
+    std::filesystem::create_symlink(aside, file);
+    EXPECT_EQ(Store::Open(path()).status().code(), StatusCode::kCorruption);
+    store_ = Store::OpenForReading(path()).value();
+    ExpectError(file.string() + " is a link");
+    store_.reset();
+    std::filesystem::remove(file);
+    std::filesystem::rename(aside, file);
+  }
+  Reopen();
+}
+
 TEST_F(CheckTest, DamagedItem) {
   const std::string key = keys::Item(kStep, "loader");
   Change(Family::kState, key, Damaged(Family::kState, key, "batch"));
