@@ -21,16 +21,11 @@ nlohmann::ordered_json ToJson(const CheckReport& report) {
   for (const CheckpointId& id : report.damaged_steps) {
     damaged.push_back({{"run", id.run}, {"step", id.step}});
   }
-  return {{"ok", report.ok()},
-          {"errors", report.errors},
-          {"warnings", report.warnings},
-          {"damaged_steps", std::move(damaged)},
-          {"steps", report.num_steps},
-          {"tensors", report.num_tensors},
-          {"chunks", report.num_chunks},
-          {"bytes_read", report.bytes_read},
-          {"sealed", report.is_sealed},
-          {"sealed_files", report.num_sealed_files}};
+  return {{"ok", report.ok()},           {"errors", report.errors},
+          {"warnings", report.warnings}, {"damaged_steps", std::move(damaged)},
+          {"steps", report.num_steps},   {"tensors", report.num_tensors},
+          {"chunks", report.num_chunks}, {"bytes_read", report.bytes_read},
+          {"sealed", report.is_sealed},  {"sealed_files", report.num_sealed_files}};
 }
 
 namespace {

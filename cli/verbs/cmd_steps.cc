@@ -137,8 +137,8 @@ std::vector<CheckpointInfo> Choose(std::vector<CheckpointInfo> all, const StepsP
     const std::string run = first->id.run;
     const auto end =
         std::find_if(first, all.end(), [&](const auto& info) { return info.id.run != run; });
-    const auto num_left_out = static_cast<ptrdiff_t>(
-        static_cast<uint64_t>(end - first) - std::min<uint64_t>(plan.last, end - first));
+    const auto num_left_out = static_cast<ptrdiff_t>(static_cast<uint64_t>(end - first) -
+                                                     std::min<uint64_t>(plan.last, end - first));
     if (plan.run.empty() || plan.run == run) {
       std::move(first + num_left_out, end, std::back_inserter(chosen));
     }

@@ -20,8 +20,8 @@ namespace varve::internal {
 // Copies CURRENT. One that cannot be copied has no copy then. Writers only.
 void CopyCurrent(const std::filesystem::path& store);
 
-// Returns the manifest that the copy names. Empty: there is no copy that can be read. An error: this
-// process lacks what it takes to read it (IsShortage).
+// Returns the manifest that the copy names. Empty: there is no copy that can be read. An error:
+// this process lacks what it takes to read it (IsShortage).
 Result<std::string> ReadCurrentCopy(const std::filesystem::path& store);
 
 // kCorruption: CURRENT names an older manifest than its copy.

@@ -149,8 +149,8 @@ Result<std::optional<std::string>> ReadWhole(const fs::path& file) {
   return std::optional(*std::move(content));
 }
 
-// Returns the name of the newest manifest, as CURRENT says or a newer copy of it, or as SYNCED does,
-// or because there is no other.
+// Returns the name of the newest manifest, as CURRENT says or a newer copy of it, or as SYNCED
+// does, or because there is no other.
 Result<std::string> FindManifestName(const fs::path& store, std::vector<std::string>* damage) {
   const fs::path current = DbPath(store) / "CURRENT";
   const auto exists = [&](const std::string& name) {

@@ -284,8 +284,8 @@ TEST_F(LostTablesTest, StepsWhoseRecordsLieElsewhereAreRead) {
   }
 }
 
-// A table of the same name and size that another copy of the store has written opens, and all of its
-// blocks have their checksums.
+// A table of the same name and size that another copy of the store has written opens, and all of
+// its blocks have their checksums.
 TEST_F(LostTablesTest, ATableOfAnotherStoreIsNamed) {
   const fs::path other = folder_.path() / "other";
   fs::copy(path(), other, fs::copy_options::recursive);
