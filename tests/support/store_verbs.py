@@ -28,16 +28,27 @@ PLAIN = ([], {})  # tags and metrics of a step
 class Verb:
     """`start`: the store of the template that it works on, empty = none.
 
-    `changes`: steps that may be there or not, or changed, until it has ended. `leaves`: the facts of the
-    steps that it changes, once it has ended. None: the step is gone. `makes`: what it leaves in DEST, a
-    store or a file. `reads`: it changes nothing, and its JSON is the answer.
+    `changes`: steps that may be there or not, or changed, until it has ended. `replaces`: steps that are
+    there at every moment, with the old content or that of IN. `leaves`: the facts of the steps that it
+    changes, once it has ended. None: the step is gone. `makes`: what it leaves in DEST, a store or a file.
+    `reads`: it changes nothing, and its JSON is the answer.
     """
 
     def __init__(
-        self, name, arguments, *, start="store", changes=(), leaves=None, makes="", reads=False
+        self,
+        name,
+        arguments,
+        *,
+        start="store",
+        changes=(),
+        replaces=(),
+        leaves=None,
+        makes="",
+        reads=False,
     ):
         self.name, self.arguments, self.start = name, arguments, start
-        self.changes, self.makes, self.reads = set(changes), makes, reads
+        self.changes, self.replaces = set(changes), set(replaces)
+        self.makes, self.reads = makes, reads
         self.leaves = leaves or {}
 
     def kept(self):
@@ -71,7 +82,7 @@ def verbs():
         Verb(
             "replace",
             ["import", "IN", "--step", 6, "--on-existing", "replace"],
-            changes=["main@6"],
+            replaces=["main@6"],
         ),
         Verb("export", ["export", 3, "-o", "DEST/out.safetensors", "--force"], makes="file"),
         Verb(
@@ -248,9 +259,12 @@ class Run:
         kept = self.template.whole if self.verb.start == "damaged" else self.verb.kept()
         assert kept <= there, f"lost: {kept - there}"
         expected = self.template.expected(self.verb)
-        compared = kept if self.verb.name == "replace" else there & set(expected)
+        compared = (there & set(expected)) - self.verb.replaces
         found = read_steps(self.store, compared)
         assert found == {name: expected[name] for name in compared}, found
+        for name, content in read_steps(self.store, self.verb.replaces).items():
+            if content != expected[name]:
+                self.expect_imported(name)
         if self.verb.name == "pull new":
             assert there == ALL, f"a pulled store without {ALL - there}"
         if self.verb.start == "damaged":

@@ -64,12 +64,15 @@ class Row:
             cwd=ROOT,
             env=environment,
         )
+        part, num_parts = shard
+        which = f", part {part + 1} of {num_parts}" if num_parts > 1 else ""
+        said = f"$ {' '.join(map(str, command))}{which}\n{done.stdout}exit {done.returncode}\n"
         with self.lock, self.log.open("a") as log:
-            log.write(f"$ {' '.join(map(str, command))}\n{done.stdout}exit {done.returncode}\n")
+            log.write(said)
         if done.returncode != 0:
             program, *rest = [str(each) for each in command if each != sys.executable]
             name = " ".join([pathlib.Path(program).name, *rest])
-            raise Failed(f"{name}: exit {done.returncode}", done.stdout)
+            raise Failed(f"{name}{which}: exit {done.returncode}", done.stdout)
         return done.stdout
 
     def python(self, script, *arguments, full=True):
