@@ -2,8 +2,9 @@
 //
 // A repair reads the damaged store through views of hard links, saves what it can read in a new
 // store, and exchanges the two folders. All that it makes lies in PATH~repair, until the end:
-//   view0   all tables, with the copy of a manifest that is lost or damaged. Then this, not the
-//           damaged store, is what the other views are made of
+//   view0   all tables, with the copy of a manifest that is lost or damaged, and with a copy of
+//           each table that is too long, cut to its length. Made if there is one of these. Then
+//           this, not the damaged store, is what the other views are made of
 //   view1   the tables that open. Reads that need a damaged block of them fail
 //   view2   only tables without damage. Made when a table of records has a damaged block: then one
 //           block that cannot be read may keep a scan from records that lie elsewhere
@@ -89,6 +90,7 @@ class Repair {
   Status FinishEarlier();
   Status FindDamage();
   Status LookForNewerState(const FoundManifest& manifest);
+  Status CutLongTables(const FoundManifest& manifest);
   Result<SalvageSource> OpenView(const char* name, bool with_readable) const;
   Result<SalvageSource> OpenBackup();
   Result<bool> IsBackupLater() const;
@@ -251,6 +253,7 @@ Status Repair::FindDamage() {
         "drops and tags out. Compare the steps that are kept with those that the trainer reported "
         "as saved");
   }
+  VARVE_RETURN_IF_ERROR(CutLongTables(manifest));
   VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, sealer_.get(), options_.progress));
   for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);
   if (!report_.damage.empty()) return Status::Ok();
@@ -285,6 +288,21 @@ Status Repair::LookForNewerState(const FoundManifest& manifest) {
       ". Compare the steps that are kept with those that the trainer reported as saved, and " +
       (options_.from.empty() ? "take what is missing from a backup (--from), or save it again"
                              : "save again what is missing, or keep the damaged store"));
+  return Status::Ok();
+}
+
+// Bytes behind the end of a table file harm nothing. The file is verified without them.
+Status Repair::CutLongTables(const FoundManifest& manifest) {
+  VARVE_ASSIGN_OR_RETURN(const auto tables, FindLongTables(source_));
+  if (!tables.empty() && source_ == path_) {
+    source_ = work_ / "view0";
+    VARVE_RETURN_IF_ERROR(MakeWork());
+    VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, source_));
+  }
+  for (const LongTable& table : tables) {
+    VARVE_RETURN_IF_ERROR(CutLongTable(table, path_, source_));
+    report_.damage.push_back(table.what);
+  }
   return Status::Ok();
 }
 

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a repair must not take for damage of tables: bytes behind a table.
+#include "tests/store/repair_fixture.h"
+
+namespace varve::internal::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class MisreadTest : public RepairTest {
+ protected:
+  static void Append(const fs::path& file, const std::string& bytes) {
+    std::ofstream(file, std::ios::binary | std::ios::app) << bytes;
+  }
+
+  // The store is sealed, and has steps 9 and 10.
+  void MakeSealed() {
+    Reset({.store = {.key = key_}});
+    SaveStep("main", 9);
+    SaveStep("main", 10);
+    store_.reset();
+  }
+
+  // The repaired store has these steps, and a full check with its key finds nothing.
+  void ExpectSealed(const fs::path& store, const std::vector<uint64_t>& steps) const {
+    const auto reader = Store::OpenForReading(store, {.key = key_}).value();
+    const auto check = reader->Check({.read_data = true});
+    ASSERT_TRUE(check.ok()) << check.status().ToString();
+    EXPECT_THAT(check->errors, IsEmpty());
+    EXPECT_TRUE(check->is_sealed);
+    std::vector<uint64_t> found;
+    for (const auto& info : reader->ListCheckpoints("main").value()) found.push_back(info.id.step);
+    EXPECT_EQ(found, steps);
+  }
+
+  const std::string key_ = std::string(32, 'k');
+};
+
+TEST_F(MisreadTest, BytesBehindTablesLoseNothing) {
+  const fs::path store = NewCopy();
+  size_t num_tables = 0;
+  for (const std::string& file : DbFiles()) {
+    if (!file.ends_with(".sst")) continue;
+    Append(store / "db" / file, num_tables++ % 2 == 0 ? "x" : std::string(10000, 'y'));
+  }
+  const auto before = Contents(store);
+  const auto report = RepairStore(store);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->damage.size(), num_tables);
+  EXPECT_THAT(report->damage[0], HasSubstr("those behind are left out"));
+  EXPECT_EQ(report->kept.size(), whole_.size());
+  EXPECT_THAT(report->lost, IsEmpty());
+  EXPECT_THAT(report->warnings, IsEmpty());
+  for (const auto& step : report->kept) EXPECT_THAT(step.doubts, IsEmpty());
+  EXPECT_TRUE(Contents(report->damaged_store) == before);
+  ExpectRepaired(store, *report);
+}
+
+// The manifest is lost, too, and another table has a byte too many and a damaged block.
+TEST_F(MisreadTest, ALongTableWithADamagedBlockIsDamaged) {
+  const fs::path store = NewCopy();
+  const std::string damaged = NewestChunks();
+  ASSERT_NE(damaged, LargestTable());
+  Append(store / "db" / LargestTable(), "x");
+  Append(store / "db" / damaged, "x");
+  FlipBit(store / "db" / damaged, 1000);
+  fs::remove(store / "db" / ManifestOf(store));
+  const auto report = RepairStore(store);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_TRUE(NamesTable(*report, damaged + " of family chunks has a damaged block"));
+  ASSERT_EQ(report->lost.size(), 1u);
+  EXPECT_EQ(report->lost[0].id, (CheckpointId{"main", 4}));
+  EXPECT_EQ(report->kept.size(), whole_.size() - 1);
+  ExpectRepaired(store, *report);
+}
+
+TEST_F(MisreadTest, ATableOfASealedStoreHasItsTagWithoutTheBytesBehindIt) {
+  MakeSealed();
+  const fs::path store = NewCopy();
+  for (const std::string& file : DbFiles()) {
+    if (file.ends_with(".sst")) Append(store / "db" / file, "x");
+  }
+  const auto report = RepairStore(store, {.key = key_});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->lost, IsEmpty());
+  EXPECT_THAT(report->warnings, IsEmpty());
+  ExpectSealed(store, {9, 10});
+}
+
+}  // namespace
+}  // namespace varve::internal::testing
