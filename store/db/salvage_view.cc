@@ -63,7 +63,8 @@ Status LinkInto(const fs::path& from, const fs::path& to) {
   if (!error) return Status::Ok();
   return Status::FailedPrecondition("cannot link " + from.string() + " to " + to.string() + ": " +
                                     error.message() +
-                                    "; both must lie on one file system that has hard links");
+                                    "; both must lie on one file system that has hard links, and "
+                                    "the file must belong to this user, or be writable");
 }
 
 }  // namespace
@@ -101,7 +102,9 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store, const
         VARVE_ASSIGN_OR_RETURN(table.is_readable, HasProperties(path));
       }
     } else if (sealer != nullptr) {
-      table.what = sealer->CompareTable(path, file.file_checksum).message();
+      const Status compared = sealer->CompareTable(path, file.file_checksum);
+      if (compared.code() == StatusCode::kAborted || IsShortage(compared)) return compared;
+      table.what = compared.message();
     }
     table.is_untrusted = sealer != nullptr;  // a damaged file does not have its tag, either
     if (!table.what.empty()) damaged.push_back(std::move(table));

@@ -23,6 +23,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -35,6 +36,7 @@
 #include "base/util.h"
 #include "objects/url.h"
 #include "store/db/database_lock.h"
+#include "store/db/manifest_note.h"
 #include "store/db/salvage_view.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/spare_files.h"
@@ -54,6 +56,31 @@ constexpr size_t kBytesToRemove = size_t{1} << 20;
 Status Failed(std::string_view what, const fs::path& path, const std::error_code& error) {
   return Status::IOError("cannot " + std::string(what) + " " + path.string() + ": " +
                          error.message());
+}
+
+// What this user may not read is not known to be damaged.
+Status CheckMayRead(const fs::path& path) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (fd.is_open() || (errno != EACCES && errno != EPERM)) return Status::Ok();
+  return Status::IOError("cannot open " + path.string() + ": " + std::strerror(errno) +
+                         "; so nobody knows whether it is damaged. Run the repair as the owner of "
+                         "the store, or give this user the permission to read all files of it");
+}
+
+// Looks at all that a repair reads, so that what follows never takes such an error for damage.
+Status CheckMayReadAll(const fs::path& store) {
+  for (const fs::path& path :
+       {store, store / kFormatFileName, store / kManifestNoteName, store / "BACKUP"}) {
+    VARVE_RETURN_IF_ERROR(CheckMayRead(path));
+  }
+  for (const fs::path& folder : {DbPath(store), SpareFolder(store), SealFolder(store)}) {
+    VARVE_RETURN_IF_ERROR(CheckMayRead(folder));
+    std::error_code error;  // then reading says why
+    for (const fs::directory_entry& entry : EntriesOf(folder, &error)) {
+      VARVE_RETURN_IF_ERROR(CheckMayRead(entry.path()));
+    }
+  }
+  return Status::Ok();
 }
 
 // Reads what names of runs a table of meta has before and behind its damaged blocks.
@@ -127,6 +154,7 @@ Result<RepairReport> Repair::Run() {
                                       ", which repair does not mend: copy the steps of the group "
                                       "that can be read into a plain store (varve copy)");
   }
+  VARVE_RETURN_IF_ERROR(CheckMayReadAll(path_));
   VARVE_RETURN_IF_ERROR(ReadFormat());
   VARVE_ASSIGN_OR_RETURN(sealer_, StoreImpl::MakeSealer(path_, {.key = options_.key}, format_,
                                                         /*for_writing=*/true));
@@ -338,6 +366,7 @@ Result<SalvageSource> Repair::OpenBackup() {
   if (LooksLikeUrl(options_.from)) {
     VARVE_ASSIGN_OR_RETURN(source, open_url_(options_.from));
   } else {
+    VARVE_RETURN_IF_ERROR(CheckMayReadAll(options_.from));
     VARVE_ASSIGN_OR_RETURN(source.store,
                            StoreImpl::OpenPath(options_.from, {}, /*for_writing=*/false));
   }
@@ -460,6 +489,7 @@ Result<RepairReport> RepairWith(const fs::path& path, const RepairOptions& optio
   return Guarded("repairing a store", [&]() -> Result<RepairReport> {
     std::error_code error;
     const fs::path canonical = fs::canonical(path, error);
+    if (error == std::errc::permission_denied) return Failed("look at", path, error);
     if (error) return Status::NotFound("no store in " + path.string());
     return Repair(canonical, options, open_url).Run();
   });

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a repair must not take for damage of tables: bytes behind a table.
+// What a repair must not take for damage of tables: bytes behind a table, and files that this user
+// may not read.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "tests/store/repair_fixture.h"
 
 namespace varve::internal::testing {
@@ -89,6 +93,86 @@ TEST_F(MisreadTest, ATableOfASealedStoreHasItsTagWithoutTheBytesBehindIt) {
   EXPECT_THAT(report->lost, IsEmpty());
   EXPECT_THAT(report->warnings, IsEmpty());
   ExpectSealed(store, {9, 10});
+}
+
+// This process has no rights of root until this goes.
+class AsNobody {
+ public:
+  static constexpr uid_t kNobody = 65534;
+
+  AsNobody() {
+    if (is_root_) {
+      EXPECT_EQ(::seteuid(kNobody), 0);
+    }
+  }
+  ~AsNobody() {
+    if (is_root_) {
+      EXPECT_EQ(::seteuid(0), 0);
+    }
+  }
+
+ private:
+  const bool is_root_ = ::geteuid() == 0;
+};
+
+void GiveToNobody(const fs::path& folder) {
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(folder.c_str(), AsNobody::kNobody, AsNobody::kNobody), 0);
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    ASSERT_EQ(::chown(entry.path().c_str(), AsNobody::kNobody, AsNobody::kNobody), 0);
+  }
+}
+
+TEST_F(MisreadTest, WhatThisUserMayNotReadIsNoDamage) {
+  const std::string manifest = ManifestOf(path());
+  fs::permissions(folder_.path(), fs::perms::all);
+  for (const std::string& file :
+       {"db/" + NewestChunks(), "db/" + DbFiles().front(), std::string("db/CURRENT"),
+        "db/" + manifest, "spare/" + manifest, std::string("SYNCED"), std::string("FORMAT"),
+        std::string("db"), std::string("spare"), std::string(".")}) {
+    for (const bool is_damaged : {false, true}) {
+      SCOPED_TRACE(file + (is_damaged ? " of a damaged store" : ""));
+      const fs::path store = NewCopy();
+      if (is_damaged) Inflict(Damage::kMiddle, store / "db" / LargestTable());
+      const auto before = Contents(store.parent_path());
+      GiveToNobody(store.parent_path());
+      const fs::path denied = fs::canonical(store / file);
+      const fs::perms perms = fs::status(denied).permissions();
+      fs::permissions(denied, fs::perms::none);
+      {
+        const AsNobody as_nobody;
+        for (const bool dry_run : {true, false}) {
+          const auto report = RepairStore(store, {.dry_run = dry_run, .from = {}, .progress = {}});
+          EXPECT_THAT(report, FailsWith(StatusCode::kIOError, denied.string()));
+          EXPECT_THAT(report, FailsWith(StatusCode::kIOError, "Permission denied"));
+        }
+      }
+      fs::permissions(denied, perms);
+      EXPECT_TRUE(Contents(store.parent_path()) == before);
+    }
+  }
+}
+
+TEST_F(MisreadTest, ABackupThatThisUserMayNotReadLacksNothing) {
+  fs::permissions(folder_.path(), fs::perms::all);
+  const fs::path store = NewCopy(), backup = store.parent_path() / "backup";
+  fs::copy(backup_, backup, fs::copy_options::recursive);
+  fs::remove(store / "db" / NewestChunks());
+  GiveToNobody(store.parent_path());
+  const fs::path denied = backup / "db" / NewestChunks();
+  fs::permissions(denied, fs::perms::none);
+  {
+    const AsNobody as_nobody;
+    EXPECT_THAT(RepairStore(store, {.dry_run = false, .from = backup, .progress = {}}),
+                FailsWith(StatusCode::kIOError, denied.string()));
+  }
+  fs::permissions(denied, fs::perms::owner_read);
+  {
+    const AsNobody as_nobody;
+    const auto report = RepairStore(store, {.dry_run = false, .from = backup, .progress = {}});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report->kept.size(), whole_.size());
+  }
 }
 
 }  // namespace
