@@ -118,6 +118,7 @@ class Repair {
   Status FindDamage();
   Status LookForNewerState(const FoundManifest& manifest);
   Status CutLongTables(const FoundManifest& manifest);
+  Status CheckKey() const;
   Result<SalvageSource> OpenView(const char* name, bool with_readable) const;
   Result<SalvageSource> OpenBackup();
   Result<bool> IsBackupLater() const;
@@ -267,9 +268,11 @@ Status Repair::FindDamage() {
     VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, source_));
     VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
   }
+  bool is_key_known = sealer_ == nullptr;
   if (sealer_ != nullptr && manifest.damage.empty()) {
     const Status sealed = ReadSealedState(path_, *sealer_).status();
     if (sealed.code() == StatusCode::kFailedPrecondition) return sealed;
+    is_key_known = sealed.ok();
     if (!sealed.ok()) {
       report_.damage.push_back(sealed.message());
       VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
@@ -283,6 +286,7 @@ Status Repair::FindDamage() {
   }
   VARVE_RETURN_IF_ERROR(CutLongTables(manifest));
   VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, sealer_.get(), options_.progress));
+  if (!is_key_known) VARVE_RETURN_IF_ERROR(CheckKey());
   for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);
   if (!report_.damage.empty()) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const auto store,
@@ -332,6 +336,16 @@ Status Repair::CutLongTables(const FoundManifest& manifest) {
     report_.damage.push_back(table.what);
   }
   return Status::Ok();
+}
+
+// With another key no table has its tag, and the new store would be empty.
+Status Repair::CheckKey() const {
+  if (damaged_.empty()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> names, FindTableNames(source_));
+  if (damaged_.size() < names.size()) return Status::Ok();
+  return Status::FailedPrecondition(
+      "no seal of " + path_.string() + " fits, and no table file has its tag with this key: " +
+      damaged_[0].what + ". The key may be that of another store. Nothing was changed");
 }
 
 // Opens a view without the damaged tables, or with those that are readable in part. Tables of meta

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a repair must not take for damage of tables: bytes behind a table, and files that this user
-// may not read.
+// What a repair must not take for damage of tables: bytes behind a table, files that this user may
+// not read, and a wrong key.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -173,6 +173,27 @@ TEST_F(MisreadTest, ABackupThatThisUserMayNotReadLacksNothing) {
     ASSERT_TRUE(report.ok()) << report.status().ToString();
     EXPECT_EQ(report->kept.size(), whole_.size());
   }
+}
+
+// With a seal the key is known to be another one. Without one, nothing but the tables tells.
+TEST_F(MisreadTest, AnotherKeyIsRefused) {
+  MakeSealed();
+  const fs::path store = NewCopy();
+  const std::string manifest = ManifestOf(store);
+  for (const std::string& lost : {std::string(), std::string("seal"), "db/" + manifest}) {
+    SCOPED_TRACE(lost);
+    if (!lost.empty()) fs::remove_all(store / lost);
+    const auto before = Contents(store.parent_path());
+    for (const bool dry_run : {true, false}) {
+      EXPECT_THAT(RepairStore(store, {.dry_run = dry_run, .key = std::string(32, 'o')}),
+                  FailsWith(StatusCode::kFailedPrecondition, "key"));
+      EXPECT_TRUE(Contents(store.parent_path()) == before);
+    }
+  }
+  const auto report = RepairStore(store, {.key = key_});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->lost, IsEmpty());
+  ExpectSealed(store, {9, 10});
 }
 
 }  // namespace
