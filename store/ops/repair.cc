@@ -5,6 +5,7 @@
 //   view0   all tables, with the copy of a manifest that is lost or damaged, and with a copy of
 //           each table that is too long, cut to its length. Made if there is one of these. Then
 //           this, not the damaged store, is what the other views are made of
+//   view~   as view0, to find out whether FORMAT or its copy is that of another store
 //   view1   the tables that open. Reads that need a damaged block of them fail
 //   view2   only tables without damage. Made when a table of records has a damaged block: then one
 //           block that cannot be read may keep a scan from records that lie elsewhere
@@ -26,6 +27,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <system_error>
 
@@ -49,7 +51,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kReadyName = "ready";
+constexpr std::string_view kReadyName = "ready", kFormatView = "view~";
 constexpr size_t kDescriptorsToRemove = 4;  // one a level of PATH~repair/view1/db, and one to spare
 constexpr size_t kBytesToRemove = size_t{1} << 20;
 
@@ -112,6 +114,9 @@ class Repair {
  private:
   Status Work();
   Status ReadFormat();
+  Status ChooseFormat(const FoundManifest& manifest);
+  Result<size_t> CountStepsThatFit(const FormatFile& format) const;
+  Status MakeSealer();
   Status RemoveWhatIsNoFile();
   Status MakeWork() const;
   Status FinishEarlier();
@@ -133,8 +138,9 @@ class Repair {
   const RepairOptions& options_;
   const OpenUrl& open_url_;
   FormatFile format_;
-  std::shared_ptr<const Sealer> sealer_;  // null: the store is not sealed
-  fs::path source_;                       // the damaged store, or view0
+  std::optional<FormatFile> other_format_;  // in spare/, until it is known which of them is right
+  std::shared_ptr<const Sealer> sealer_;    // null: the store is not sealed
+  fs::path source_;                         // the damaged store, or view0
   std::vector<DamagedTable> damaged_;
   bool is_backup_of_this_store_ = false;
   bool newest_may_be_missing_ = false;  // the manifest may have lost its end
@@ -157,8 +163,7 @@ Result<RepairReport> Repair::Run() {
   }
   VARVE_RETURN_IF_ERROR(CheckMayReadAll(path_));
   VARVE_RETURN_IF_ERROR(ReadFormat());
-  VARVE_ASSIGN_OR_RETURN(sealer_, StoreImpl::MakeSealer(path_, {.key = options_.key}, format_,
-                                                        /*for_writing=*/true));
+  if (!other_format_.has_value()) VARVE_RETURN_IF_ERROR(MakeSealer());
   VARVE_RETURN_IF_ERROR(RemoveWhatIsNoFile());
   const auto lock = DatabaseLock::Take(path_);
   if (!lock.ok()) return lock.status();
@@ -176,19 +181,75 @@ Result<RepairReport> Repair::Run() {
   return report_;
 }
 
+Status Repair::MakeSealer() {
+  VARVE_ASSIGN_OR_RETURN(sealer_, StoreImpl::MakeSealer(path_, {.key = options_.key}, format_,
+                                                        /*for_writing=*/true));
+  return Status::Ok();
+}
+
 // Reads FORMAT, or its copy if it is lost or damaged.
 Status Repair::ReadFormat() {
   const auto format = ReadFormatFile(path_, /*for_writing=*/true);
+  const auto spare = ReadFormatFile(SpareFolder(path_), /*for_writing=*/true);
   if (format.ok()) {
     format_ = *format;
+    if (spare.ok() && *spare != *format) other_format_ = *spare;
     return Status::Ok();
   }
   if (format.status().code() != StatusCode::kCorruption) return format.status();
-  const auto spare = ReadFormatFile(SpareFolder(path_), /*for_writing=*/true);
   if (!spare.ok()) return format.status();
   report_.damage.push_back(format.status().message());
   format_ = *spare;
   return Status::Ok();
+}
+
+// FORMAT and its copy differ, so one of them is that of another store. A step has the root digest
+// of its record only with the seed of its own store.
+Status Repair::ChooseFormat(const FoundManifest& manifest) {
+  if (!other_format_.has_value()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(MakeWork());
+  VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, work_ / kFormatView));
+  VARVE_ASSIGN_OR_RETURN(const size_t fit, CountStepsThatFit(format_));
+  VARVE_ASSIGN_OR_RETURN(const size_t fit_other, CountStepsThatFit(*other_format_));
+  const fs::path file = path_ / kFormatFileName, copy = SpareFolder(path_) / kFormatFileName;
+  const std::string counts = std::to_string(fit) + " steps have the root digest that they must " +
+                             "have by " + file.string() + ", and " + std::to_string(fit_other) +
+                             " by its copy " + copy.string();
+  if (fit == fit_other) {
+    return Status::FailedPrecondition(
+        "one of two files is that of another store, and no step says "
+        "which: " +
+        counts + ". Remove the wrong one");
+  }
+  const bool is_copy_right = fit_other > fit;
+  const std::string what =
+      (is_copy_right ? file : copy).string() + " is that of another store: " + counts;
+  if (is_copy_right) {
+    format_ = *other_format_;
+    report_.damage.push_back(what);
+  }
+  report_.warnings.push_back(what + ". The repair goes by " +
+                             (is_copy_right ? copy : file).string());
+  return MakeSealer();
+}
+
+// 0 if the store cannot be read by that FORMAT.
+Result<size_t> Repair::CountStepsThatFit(const FormatFile& format) const {
+  VARVE_RETURN_IF_ERROR(WriteFormatFile(work_ / kFormatView, format));
+  const auto store = StoreImpl::OpenPath(work_ / kFormatView, {}, /*for_writing=*/false);
+  if (IsShortage(store.status())) return store.status();
+  if (!store.ok()) return 0;
+  std::set<StepKey> steps;
+  VARVE_RETURN_IF_ERROR(AddSteps(*(*store)->database(), Family::kSteps, &steps));
+  const StepVerifier verifier(store->get());
+  size_t fit = 0;
+  for (const StepKey& step : steps) {
+    VARVE_RETURN_IF_ERROR(StopFlag().Check());
+    const Status checked = verifier.CheckRecords(step, "");
+    if (IsShortage(checked)) return checked;
+    if (checked.ok()) ++fit;
+  }
+  return fit;
 }
 
 // RocksDB makes these files anew if they are missing. Varve writes nothing to its logs.
@@ -260,6 +321,7 @@ Status Repair::FinishEarlier() {
 Status Repair::FindDamage() {
   VARVE_RETURN_IF_ERROR(RemoveWork());
   VARVE_ASSIGN_OR_RETURN(const FoundManifest manifest, FindManifest(path_));
+  VARVE_RETURN_IF_ERROR(ChooseFormat(manifest));
   for (const std::string& what : manifest.damage) report_.damage.push_back(what);
   source_ = path_;
   if (!manifest.damage.empty()) {
@@ -268,17 +330,17 @@ Status Repair::FindDamage() {
     VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, source_));
     VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
   }
-  bool is_key_known = sealer_ == nullptr;
+  bool has_seal = sealer_ == nullptr;
   if (sealer_ != nullptr && manifest.damage.empty()) {
     const Status sealed = ReadSealedState(path_, *sealer_).status();
     if (sealed.code() == StatusCode::kFailedPrecondition) return sealed;
-    is_key_known = sealed.ok();
+    has_seal = sealed.ok();
     if (!sealed.ok()) {
       report_.damage.push_back(sealed.message());
       VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
     }
   }
-  if (sealer_ != nullptr && !report_.damage.empty()) {
+  if (!has_seal) {
     report_.warnings.push_back(
         "no seal says which steps the store had: somebody without the key may have taken steps, "
         "drops and tags out. Compare the steps that are kept with those that the trainer reported "
@@ -286,7 +348,7 @@ Status Repair::FindDamage() {
   }
   VARVE_RETURN_IF_ERROR(CutLongTables(manifest));
   VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, sealer_.get(), options_.progress));
-  if (!is_key_known) VARVE_RETURN_IF_ERROR(CheckKey());
+  if (!has_seal) VARVE_RETURN_IF_ERROR(CheckKey());
   for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);
   if (!report_.damage.empty()) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const auto store,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a repair must not take for damage of tables: bytes behind a table, files that this user may
-// not read, and a wrong key.
+// not read, a wrong key, and the FORMAT of another store.
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <optional>
+
+#include "store/format/format_file.h"
 #include "tests/store/repair_fixture.h"
 
 namespace varve::internal::testing {
@@ -192,6 +195,85 @@ TEST_F(MisreadTest, AnotherKeyIsRefused) {
   }
   const auto report = RepairStore(store, {.key = key_});
   ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->lost, IsEmpty());
+  ExpectSealed(store, {9, 10});
+}
+
+class ForeignFormatTest : public MisreadTest {
+ protected:
+  // The folder of another store, in which only FORMAT is of interest.
+  fs::path MakeOther(std::optional<uint64_t> seed = {}) {
+    const fs::path other = folder_.path() / "other";
+    CreateOptions options;
+    if (seed.has_value()) options.digest_seed = *seed;
+    EXPECT_TRUE(Store::Create(other, options).ok());
+    return other;
+  }
+
+  static void CopyFormat(const fs::path& from, const fs::path& to) {
+    fs::copy_file(from / "FORMAT", to / "FORMAT", fs::copy_options::overwrite_existing);
+  }
+};
+
+TEST_F(ForeignFormatTest, TheOneThatFitsTheStepsIsTaken) {
+  const fs::path other = MakeOther();
+  for (const bool has_lost_tables : {false, true}) {
+    SCOPED_TRACE(has_lost_tables);
+    const fs::path store = NewCopy();
+    CopyFormat(other, store);
+    if (has_lost_tables) {
+      fs::remove(store / "db" / NewestChunks());
+      fs::remove(store / "db" / ManifestOf(store));
+    }
+    const auto before = Contents(store);
+    const auto dry = RepairStore(store, {.dry_run = true, .from = {}, .progress = {}});
+    ASSERT_TRUE(dry.ok()) << dry.status().ToString();
+    EXPECT_TRUE(Contents(store) == before);
+    const auto report = RepairStore(store, {.dry_run = false, .from = backup_, .progress = {}});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report->warnings, dry->warnings);
+    ASSERT_EQ(report->warnings.size(), 1u);
+    EXPECT_THAT(report->warnings[0],
+                HasSubstr((store / "FORMAT").string() + " is that of another store: 0 steps"));
+    EXPECT_EQ(report->kept.size(), whole_.size());
+    EXPECT_THAT(report->lost, IsEmpty());
+    ExpectRepaired(store, *report);
+  }
+}
+
+TEST_F(ForeignFormatTest, AForeignCopyIsLeftAlone) {
+  const fs::path store = NewCopy();
+  CopyFormat(MakeOther(), store / "spare");
+  const auto sound = RepairStore(store);
+  ASSERT_TRUE(sound.ok()) << sound.status().ToString();
+  EXPECT_THAT(sound->damage, IsEmpty());
+  fs::remove(store / "db" / NewestChunks());
+  const auto report = RepairStore(store);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->warnings,
+              ElementsAre(HasSubstr("spare/FORMAT is that of another store: 6 steps")));
+  EXPECT_EQ(report->kept.size(), whole_.size() - 1);
+  ExpectRepaired(store, *report);
+}
+
+// The digests do not tell two stores with one seed apart.
+TEST_F(ForeignFormatTest, ARepairThatCannotTellRefuses) {
+  const fs::path store = NewCopy();
+  CopyFormat(MakeOther(ReadFormatFile(store, false).value().digest_seed), store);
+  const auto before = Contents(store.parent_path());
+  EXPECT_THAT(RepairStore(store), FailsWith(StatusCode::kFailedPrecondition, "no step says which"));
+  EXPECT_TRUE(Contents(store.parent_path()) == before);
+}
+
+// The foreign FORMAT says that the store is not sealed.
+TEST_F(ForeignFormatTest, ASealedStoreStaysSealed) {
+  MakeSealed();
+  const fs::path store = NewCopy();
+  CopyFormat(MakeOther(), store);
+  EXPECT_THAT(RepairStore(store), FailsWith(StatusCode::kFailedPrecondition, "no key was given"));
+  const auto report = RepairStore(store, {.key = key_});
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->warnings.size(), 1u);
   EXPECT_THAT(report->lost, IsEmpty());
   ExpectSealed(store, {9, 10});
 }
