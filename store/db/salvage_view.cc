@@ -10,6 +10,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/stop.h"
 #include "base/util.h"
 #include "store/db/current_copy.h"
@@ -27,6 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kDeletedFileTag = 6;
 constexpr uint64_t kFamilyTag = 200;
+constexpr uint64_t kCopyBytes = uint64_t{4} << 20;
 
 void AppendVarint(uint64_t value, std::string* out) {
   for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
@@ -62,7 +64,8 @@ Status LinkInto(const fs::path& from, const fs::path& to) {
   if (!error) return Status::Ok();
   return Status::FailedPrecondition("cannot link " + from.string() + " to " + to.string() + ": " +
                                     error.message() +
-                                    "; both must lie on one file system that has hard links");
+                                    "; both must lie on one file system that has hard links, and "
+                                    "the file must belong to this user, or be writable");
 }
 
 }  // namespace
@@ -100,7 +103,9 @@ Result<std::vector<DamagedTable>> FindDamagedTables(const fs::path& store, const
         VARVE_ASSIGN_OR_RETURN(table.is_readable, HasProperties(path));
       }
     } else if (sealer != nullptr) {
-      table.what = sealer->CompareTable(path, file.file_checksum).message();
+      const Status compared = sealer->CompareTable(path, file.file_checksum);
+      if (compared.code() == StatusCode::kAborted || IsShortage(compared)) return compared;
+      table.what = compared.message();
     }
     table.is_untrusted = sealer != nullptr;  // a damaged file does not have its tag, either
     if (!table.what.empty()) damaged.push_back(std::move(table));
@@ -269,6 +274,40 @@ Status MakeViewOfManifest(const fs::path& store, const FormatFile& format,
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(to / manifest.name, manifest.log));
   VARVE_RETURN_IF_ERROR(WriteFileAtomically(to / "CURRENT", manifest.name + "\n"));
   return WriteFormatFile(view, format);
+}
+
+Result<std::vector<LongTable>> FindLongTables(const fs::path& store) {
+  VARVE_ASSIGN_OR_RETURN(const Families families,
+                         FindFamilies(store, MakeDbOptionsOf(store), MakeFamilyOptions(nullptr)));
+  VARVE_ASSIGN_OR_RETURN(const auto files, ReadManifest(store, families));
+  std::vector<LongTable> found;
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    const std::string name = fs::path(file.name).filename();
+    const fs::path path = DbPath(store) / name;
+    std::error_code error;  // then it is a lost table
+    const uint64_t bytes = fs::file_size(path, error);
+    if (error || bytes <= file.size) continue;
+    found.push_back({name, file.size,
+                     "table file " + path.string() + " of family " + file.column_family_name +
+                         " has " + std::to_string(bytes) + " bytes, expected " +
+                         std::to_string(file.size) + "; those behind are left out"});
+  }
+  return found;
+}
+
+Status CutLongTable(const LongTable& table, const fs::path& store, const fs::path& view) {
+  const fs::path from = DbPath(store) / table.file, to = DbPath(view) / table.file;
+  VARVE_ASSIGN_OR_RETURN(const FileDescriptor source, OpenFileToRead(from));
+  VARVE_ASSIGN_OR_RETURN(const FileDescriptor target, ReplaceFile(to));
+  for (uint64_t done = 0; done < table.bytes;) {
+    VARVE_RETURN_IF_ERROR(StopFlag().Check());
+    const auto part = ReadAtMost(source.get(), std::min(table.bytes - done, kCopyBytes), from);
+    if (IsShortage(part.status())) return part.status();
+    if (!part.ok() || part->empty()) break;
+    VARVE_RETURN_IF_ERROR(WriteAll(target.get(), AsBytes(*part), to));
+    done += part->size();
+  }
+  return Status::Ok();
 }
 
 Status MakeSalvageView(const fs::path& store, const FormatFile& format,

@@ -56,9 +56,21 @@ Result<FoundManifest> FindManifest(const std::filesystem::path& store);
 Result<std::vector<std::string>> FindUnnamedTables(const std::filesystem::path& store,
                                                    const std::set<std::string>& named);
 
-// Makes a view with all table files of a store whose CURRENT or manifest is damaged.
+// Makes a view with all table files of a store, whose CURRENT or manifest may be damaged.
 Status MakeViewOfManifest(const std::filesystem::path& store, const FormatFile& format,
                           const FoundManifest& manifest, const std::filesystem::path& view);
+
+// A table file with bytes behind those that the manifest counts. RocksDB reads none of them.
+struct LongTable {
+  std::string file;    // its name in `db`: 000012.sst
+  uint64_t bytes = 0;  // as the manifest says
+  std::string what;    // a sentence that names the file and says how long it is
+};
+Result<std::vector<LongTable>> FindLongTables(const std::filesystem::path& store);
+// Replaces the link of a view to such a table by a copy of the bytes that the manifest counts. What
+// of them cannot be read is missing in the copy.
+Status CutLongTable(const LongTable& table, const std::filesystem::path& store,
+                    const std::filesystem::path& view);
 
 // Makes the view in `view`, a new folder on the file system of the store. Every table file that is
 // not in `left_out` must open. kFailedPrecondition: files of the store cannot be linked there.

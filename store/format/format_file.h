@@ -33,6 +33,7 @@ struct FormatFile {
   uint64_t incompatible = 0;
 
   bool is_sealed() const { return (read_compatible & kSealedFeature) != 0; }
+  bool operator==(const FormatFile&) const = default;
 };
 
 // The file is durable when this returns.

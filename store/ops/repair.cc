@@ -2,8 +2,10 @@
 //
 // A repair reads the damaged store through views of hard links, saves what it can read in a new
 // store, and exchanges the two folders. All that it makes lies in PATH~repair, until the end:
-//   view0   all tables, with the copy of a manifest that is lost or damaged. Then this, not the
-//           damaged store, is what the other views are made of
+//   view0   all tables, with the copy of a manifest that is lost or damaged, and with a copy of
+//           each table that is too long, cut to its length. Made if there is one of these. Then
+//           this, not the damaged store, is what the other views are made of
+//   view~   as view0, to find out whether FORMAT or its copy is that of another store
 //   view1   the tables that open. Reads that need a damaged block of them fail
 //   view2   only tables without damage. Made when a table of records has a damaged block: then one
 //           block that cannot be read may keep a scan from records that lie elsewhere
@@ -22,8 +24,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <system_error>
 
@@ -34,6 +38,7 @@
 #include "base/util.h"
 #include "objects/url.h"
 #include "store/db/database_lock.h"
+#include "store/db/manifest_note.h"
 #include "store/db/salvage_view.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/spare_files.h"
@@ -46,13 +51,38 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kReadyName = "ready";
+constexpr std::string_view kReadyName = "ready", kFormatView = "view~";
 constexpr size_t kDescriptorsToRemove = 4;  // one a level of PATH~repair/view1/db, and one to spare
 constexpr size_t kBytesToRemove = size_t{1} << 20;
 
 Status Failed(std::string_view what, const fs::path& path, const std::error_code& error) {
   return Status::IOError("cannot " + std::string(what) + " " + path.string() + ": " +
                          error.message());
+}
+
+// What this user may not read is not known to be damaged.
+Status CheckMayRead(const fs::path& path) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (fd.is_open() || (errno != EACCES && errno != EPERM)) return Status::Ok();
+  return Status::IOError("cannot open " + path.string() + ": " + std::strerror(errno) +
+                         "; so nobody knows whether it is damaged. Run the repair as the owner of "
+                         "the store, or give this user the permission to read all files of it");
+}
+
+// Looks at all that a repair reads, so that what follows never takes such an error for damage.
+Status CheckMayReadAll(const fs::path& store) {
+  for (const fs::path& path :
+       {store, store / kFormatFileName, store / kManifestNoteName, store / "BACKUP"}) {
+    VARVE_RETURN_IF_ERROR(CheckMayRead(path));
+  }
+  for (const fs::path& folder : {DbPath(store), SpareFolder(store), SealFolder(store)}) {
+    VARVE_RETURN_IF_ERROR(CheckMayRead(folder));
+    std::error_code error;  // then reading says why
+    for (const fs::directory_entry& entry : EntriesOf(folder, &error)) {
+      VARVE_RETURN_IF_ERROR(CheckMayRead(entry.path()));
+    }
+  }
+  return Status::Ok();
 }
 
 // Reads what names of runs a table of meta has before and behind its damaged blocks.
@@ -84,11 +114,16 @@ class Repair {
  private:
   Status Work();
   Status ReadFormat();
+  Status ChooseFormat(const FoundManifest& manifest);
+  Result<size_t> CountStepsThatFit(const FormatFile& format) const;
+  Status MakeSealer();
   Status RemoveWhatIsNoFile();
   Status MakeWork() const;
   Status FinishEarlier();
   Status FindDamage();
   Status LookForNewerState(const FoundManifest& manifest);
+  Status CutLongTables(const FoundManifest& manifest);
+  Status CheckKey() const;
   Result<SalvageSource> OpenView(const char* name, bool with_readable) const;
   Result<SalvageSource> OpenBackup();
   Result<bool> IsBackupLater() const;
@@ -103,8 +138,9 @@ class Repair {
   const RepairOptions& options_;
   const OpenUrl& open_url_;
   FormatFile format_;
-  std::shared_ptr<const Sealer> sealer_;  // null: the store is not sealed
-  fs::path source_;                       // the damaged store, or view0
+  std::optional<FormatFile> other_format_;  // in spare/, until it is known which of them is right
+  std::shared_ptr<const Sealer> sealer_;    // null: the store is not sealed
+  fs::path source_;                         // the damaged store, or view0
   std::vector<DamagedTable> damaged_;
   bool is_backup_of_this_store_ = false;
   bool newest_may_be_missing_ = false;  // the manifest may have lost its end
@@ -125,9 +161,9 @@ Result<RepairReport> Repair::Run() {
                                       ", which repair does not mend: copy the steps of the group "
                                       "that can be read into a plain store (varve copy)");
   }
+  VARVE_RETURN_IF_ERROR(CheckMayReadAll(path_));
   VARVE_RETURN_IF_ERROR(ReadFormat());
-  VARVE_ASSIGN_OR_RETURN(sealer_, StoreImpl::MakeSealer(path_, {.key = options_.key}, format_,
-                                                        /*for_writing=*/true));
+  if (!other_format_.has_value()) VARVE_RETURN_IF_ERROR(MakeSealer());
   VARVE_RETURN_IF_ERROR(RemoveWhatIsNoFile());
   const auto lock = DatabaseLock::Take(path_);
   if (!lock.ok()) return lock.status();
@@ -145,19 +181,75 @@ Result<RepairReport> Repair::Run() {
   return report_;
 }
 
+Status Repair::MakeSealer() {
+  VARVE_ASSIGN_OR_RETURN(sealer_, StoreImpl::MakeSealer(path_, {.key = options_.key}, format_,
+                                                        /*for_writing=*/true));
+  return Status::Ok();
+}
+
 // Reads FORMAT, or its copy if it is lost or damaged.
 Status Repair::ReadFormat() {
   const auto format = ReadFormatFile(path_, /*for_writing=*/true);
+  const auto spare = ReadFormatFile(SpareFolder(path_), /*for_writing=*/true);
   if (format.ok()) {
     format_ = *format;
+    if (spare.ok() && *spare != *format) other_format_ = *spare;
     return Status::Ok();
   }
   if (format.status().code() != StatusCode::kCorruption) return format.status();
-  const auto spare = ReadFormatFile(SpareFolder(path_), /*for_writing=*/true);
   if (!spare.ok()) return format.status();
   report_.damage.push_back(format.status().message());
   format_ = *spare;
   return Status::Ok();
+}
+
+// FORMAT and its copy differ, so one of them is that of another store. A step has the root digest
+// of its record only with the seed of its own store.
+Status Repair::ChooseFormat(const FoundManifest& manifest) {
+  if (!other_format_.has_value()) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(MakeWork());
+  VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, work_ / kFormatView));
+  VARVE_ASSIGN_OR_RETURN(const size_t fit, CountStepsThatFit(format_));
+  VARVE_ASSIGN_OR_RETURN(const size_t fit_other, CountStepsThatFit(*other_format_));
+  const fs::path file = path_ / kFormatFileName, copy = SpareFolder(path_) / kFormatFileName;
+  const std::string counts = std::to_string(fit) + " steps have the root digest that they must " +
+                             "have by " + file.string() + ", and " + std::to_string(fit_other) +
+                             " by its copy " + copy.string();
+  if (fit == fit_other) {
+    return Status::FailedPrecondition(
+        "one of two files is that of another store, and no step says "
+        "which: " +
+        counts + ". Remove the wrong one");
+  }
+  const bool is_copy_right = fit_other > fit;
+  const std::string what =
+      (is_copy_right ? file : copy).string() + " is that of another store: " + counts;
+  if (is_copy_right) {
+    format_ = *other_format_;
+    report_.damage.push_back(what);
+  }
+  report_.warnings.push_back(what + ". The repair goes by " +
+                             (is_copy_right ? copy : file).string());
+  return MakeSealer();
+}
+
+// 0 if the store cannot be read by that FORMAT.
+Result<size_t> Repair::CountStepsThatFit(const FormatFile& format) const {
+  VARVE_RETURN_IF_ERROR(WriteFormatFile(work_ / kFormatView, format));
+  const auto store = StoreImpl::OpenPath(work_ / kFormatView, {}, /*for_writing=*/false);
+  if (IsShortage(store.status())) return store.status();
+  if (!store.ok()) return 0;
+  std::set<StepKey> steps;
+  VARVE_RETURN_IF_ERROR(AddSteps(*(*store)->database(), Family::kSteps, &steps));
+  const StepVerifier verifier(store->get());
+  size_t fit = 0;
+  for (const StepKey& step : steps) {
+    VARVE_RETURN_IF_ERROR(StopFlag().Check());
+    const Status checked = verifier.CheckRecords(step, "");
+    if (IsShortage(checked)) return checked;
+    if (checked.ok()) ++fit;
+  }
+  return fit;
 }
 
 // RocksDB makes these files anew if they are missing. Varve writes nothing to its logs.
@@ -229,6 +321,7 @@ Status Repair::FinishEarlier() {
 Status Repair::FindDamage() {
   VARVE_RETURN_IF_ERROR(RemoveWork());
   VARVE_ASSIGN_OR_RETURN(const FoundManifest manifest, FindManifest(path_));
+  VARVE_RETURN_IF_ERROR(ChooseFormat(manifest));
   for (const std::string& what : manifest.damage) report_.damage.push_back(what);
   source_ = path_;
   if (!manifest.damage.empty()) {
@@ -237,21 +330,25 @@ Status Repair::FindDamage() {
     VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, source_));
     VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
   }
+  bool has_seal = sealer_ == nullptr;
   if (sealer_ != nullptr && manifest.damage.empty()) {
     const Status sealed = ReadSealedState(path_, *sealer_).status();
     if (sealed.code() == StatusCode::kFailedPrecondition) return sealed;
+    has_seal = sealed.ok();
     if (!sealed.ok()) {
       report_.damage.push_back(sealed.message());
       VARVE_RETURN_IF_ERROR(LookForNewerState(manifest));
     }
   }
-  if (sealer_ != nullptr && !report_.damage.empty()) {
+  if (!has_seal) {
     report_.warnings.push_back(
         "no seal says which steps the store had: somebody without the key may have taken steps, "
         "drops and tags out. Compare the steps that are kept with those that the trainer reported "
         "as saved");
   }
+  VARVE_RETURN_IF_ERROR(CutLongTables(manifest));
   VARVE_ASSIGN_OR_RETURN(damaged_, FindDamagedTables(source_, sealer_.get(), options_.progress));
+  if (!has_seal) VARVE_RETURN_IF_ERROR(CheckKey());
   for (const DamagedTable& table : damaged_) report_.damage.push_back(table.what);
   if (!report_.damage.empty()) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const auto store,
@@ -288,6 +385,31 @@ Status Repair::LookForNewerState(const FoundManifest& manifest) {
   return Status::Ok();
 }
 
+// Bytes behind the end of a table file harm nothing. The file is verified without them.
+Status Repair::CutLongTables(const FoundManifest& manifest) {
+  VARVE_ASSIGN_OR_RETURN(const auto tables, FindLongTables(source_));
+  if (!tables.empty() && source_ == path_) {
+    source_ = work_ / "view0";
+    VARVE_RETURN_IF_ERROR(MakeWork());
+    VARVE_RETURN_IF_ERROR(MakeViewOfManifest(path_, format_, manifest, source_));
+  }
+  for (const LongTable& table : tables) {
+    VARVE_RETURN_IF_ERROR(CutLongTable(table, path_, source_));
+    report_.damage.push_back(table.what);
+  }
+  return Status::Ok();
+}
+
+// With another key no table has its tag, and the new store would be empty.
+Status Repair::CheckKey() const {
+  if (damaged_.empty()) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const std::set<std::string> names, FindTableNames(source_));
+  if (damaged_.size() < names.size()) return Status::Ok();
+  return Status::FailedPrecondition(
+      "no seal of " + path_.string() + " fits, and no table file has its tag with this key: " +
+      damaged_[0].what + ". The key may be that of another store. Nothing was changed");
+}
+
 // Opens a view without the damaged tables, or with those that are readable in part. Tables of meta
 // are never readable in part: it is read as a whole.
 Result<SalvageSource> Repair::OpenView(const char* name, bool with_readable) const {
@@ -320,6 +442,7 @@ Result<SalvageSource> Repair::OpenBackup() {
   if (LooksLikeUrl(options_.from)) {
     VARVE_ASSIGN_OR_RETURN(source, open_url_(options_.from));
   } else {
+    VARVE_RETURN_IF_ERROR(CheckMayReadAll(options_.from));
     VARVE_ASSIGN_OR_RETURN(source.store,
                            StoreImpl::OpenPath(options_.from, {}, /*for_writing=*/false));
   }
@@ -442,6 +565,7 @@ Result<RepairReport> RepairWith(const fs::path& path, const RepairOptions& optio
   return Guarded("repairing a store", [&]() -> Result<RepairReport> {
     std::error_code error;
     const fs::path canonical = fs::canonical(path, error);
+    if (error == std::errc::permission_denied) return Failed("look at", path, error);
     if (error) return Status::NotFound("no store in " + path.string());
     return Repair(canonical, options, open_url).Run();
   });

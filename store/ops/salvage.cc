@@ -83,6 +83,7 @@ Status Salvage::Find() {
     }
     if (!look_everywhere) break;
   }
+  AddStepsOfLostTables();
   VARVE_RETURN_IF_ERROR(FindBackupSteps());
   NameRuns();
   VARVE_RETURN_IF_ERROR(LoadTags());
@@ -96,6 +97,17 @@ Status Salvage::Find() {
     }
   }
   return Status::Ok();
+}
+
+// The manifest has the first and the last key of each table. So it names steps whose records, and
+// all else of them, may be gone.
+void Salvage::AddStepsOfLostTables() {
+  for (const DamagedTable& table : damaged_) {
+    if (!IsOf(table, Family::kSteps)) continue;
+    for (const std::string& key : {table.first_key, table.last_key}) {
+      if (const auto step = keys::ParseStep(key)) steps_.insert(*step);
+    }
+  }
 }
 
 Status Salvage::FindRuns() {
@@ -473,7 +485,11 @@ std::vector<std::string> Salvage::DoubtsOf(const SalvageSource& source, StepKey 
 void Salvage::AddWarnings() {
   for (const DamagedTable& table : views_.back().left_out) {
     if (IsOf(table, Family::kSteps)) {
-      report_->warnings.push_back("steps that were dropped may be back: " + table.what);
+      report_->warnings.push_back(
+          "steps that were dropped may be back, and steps whose records were in it may be "
+          "missing: " +
+          table.what +
+          ". Compare the steps that are kept with those that the trainer reported as saved");
     } else if (IsOf(table, Family::kMeta)) {
       report_->warnings.push_back(
           "names of runs, origins of forks and tags may be lost or of an earlier time: " +

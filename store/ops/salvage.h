@@ -67,6 +67,7 @@ class Salvage {
   using Take = std::function<Status(SalvageSource& source, StepKey step, StepFaults* faults)>;
 
   Status FindRuns();
+  void AddStepsOfLostTables();
   Status FindBackupSteps();
   Status FindNewerSteps(const std::set<StepKey>& there);
   void NameRuns();

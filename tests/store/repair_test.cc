@@ -183,6 +183,41 @@ TEST_F(RepairTest, LostTensorsAreNamed) {
   }
 }
 
+// Only the manifest still names the step. The backup does not have it, and then it does.
+TEST_F(RepairTest, AStepOfWhichEveryTableIsLostIsNamed) {
+  const auto before = DbFiles();
+  Reopen();
+  SaveStep("main", 5);
+  store_.reset();
+  const fs::path later = folder_.path() / "later";
+  VARVE_ASSERT_OK(BackUp(path(), later).status());
+  const StepText saved = ReadStep(*Store::OpenForReading(path()).value(), {"main", 5}).value();
+  for (const fs::path& from : {fs::path(), backup_, later}) {
+    SCOPED_TRACE(from);
+    const fs::path store = NewCopy();
+    for (const std::string& file : DbFiles()) {
+      const bool is_new = file.ends_with(".sst") && std::ranges::count(before, file) == 0;
+      if (is_new) fs::remove(store / "db" / file);
+    }
+    const auto report = RepairStore(store, {.dry_run = false, .from = from, .progress = {}});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_THAT(report->warnings,
+                ::testing::Contains(::testing::AllOf(
+                    ::testing::HasSubstr("steps whose records were in it may be missing"),
+                    ::testing::HasSubstr("that the trainer reported as saved"))));
+    if (from == later) {
+      whole_[{"main", 5}] = saved;
+      EXPECT_THAT(report->lost, ::testing::IsEmpty());
+    } else {
+      ASSERT_EQ(report->lost.size(), 1u);
+      EXPECT_EQ(report->lost[0].id, (CheckpointId{"main", 5}));
+      EXPECT_THAT(report->lost[0].reason, ::testing::HasSubstr("its record is lost, or it was"));
+    }
+    EXPECT_EQ(report->kept.size(), whole_.size());
+    ExpectRepaired(store, *report);
+  }
+}
+
 // What a repair leaves that was killed right after its exchange.
 TEST_F(RepairTest, AnEarlierRepairIsFinished) {
   const fs::path store = NewCopy(), work = store.string() + "~repair";
