@@ -39,6 +39,34 @@ class CommitBatchTest : public InternalsTest {
     EXPECT_EQ(files, std::filesystem::directory_iterator());
     return table;
   }
+  static rocksdb::TableProperties PropertiesOf(const std::filesystem::path& table) {
+    rocksdb::SstFileReader reader(MakeTableOptions());
+    EXPECT_TRUE(reader.Open(table.string()).ok());
+    return *reader.GetTableProperties();
+  }
+  void DamageTheOnlyTable(bool at_first_block, bool has_many_blocks) {
+    const std::filesystem::path table = TheOnlyTable();
+    const rocksdb::TableProperties properties = PropertiesOf(table);
+    ASSERT_EQ(properties.num_data_blocks > 1, has_many_blocks);
+    FlipBit(table, at_first_block ? 20 : properties.data_size - 20);
+  }
+
+  static std::string KeyOf(Family family, int i) {
+    const auto ordinal = static_cast<uint32_t>(i);
+    return family == Family::kChunks ? keys::Chunk({1, ordinal}) : std::to_string(1000 + i);
+  }
+  static constexpr int kManyKeys = 2000;
+  static CommitBatch ManyKeys() {
+    CommitBatch batch;
+    for (int i = 0; i < kManyKeys; ++i) batch.Put(Family::kLists, KeyOf(Family::kLists, i), "v");
+    return batch;
+  }
+  static CommitBatch DeletionsOfManyKeys() {
+    CommitBatch batch;
+    for (int i = 0; i < kManyKeys; ++i) batch.Delete(Family::kLists, KeyOf(Family::kLists, i));
+    return batch;
+  }
+
   Status Commit(const CommitBatch& batch) {
     return batch.Commit(database(), impl()->incoming(), {});
   }
@@ -87,36 +115,41 @@ TEST_F(CommitBatchTest, EntriesThatDoNotRiseAreRefused) {
 
 // RocksDB does not look at errors there. It would hide the keys of the table, or end the process.
 TEST_F(CommitBatchTest, ATableWhoseFirstOrLastBlockIsDamagedIsRefused) {
-  for (const int num_keys : {1, 2000}) {
-    for (const bool is_first : {true, false}) {
-      SCOPED_TRACE(num_keys);
-      CommitBatch batch;
-      for (int i = 1000; i < 1000 + num_keys; ++i) {
-        batch.Put(Family::kLists, std::to_string(i), Noise(i));
+  for (const Family family : {Family::kLists, Family::kChunks}) {
+    for (const int num_keys : {1, 2000}) {
+      for (const bool is_first : {true, false}) {
+        SCOPED_TRACE(num_keys);
+        CommitBatch batch;
+        for (int i = 0; i < num_keys; ++i) batch.Put(family, KeyOf(family, i), Noise(i));
+        VARVE_ASSERT_OK(batch.Write(database(), impl()->incoming()));
+        ASSERT_NO_FATAL_FAILURE(DamageTheOnlyTable(is_first, num_keys > 1));
+        EXPECT_THAT(Commit(batch), FailsWith(StatusCode::kIOError, "block checksum mismatch"));
+        EXPECT_EQ(CountKeys(family), 0u);
       }
-      VARVE_ASSERT_OK(batch.Write(database(), impl()->incoming()));
-      const std::filesystem::path table = TheOnlyTable();
-      rocksdb::SstFileReader reader(MakeTableOptions());
-      ASSERT_TRUE(reader.Open(table.string()).ok());
-      EXPECT_EQ(reader.GetTableProperties()->num_data_blocks > 5, num_keys > 1);
-      FlipBit(table, is_first ? 20 : reader.GetTableProperties()->data_size - 20);
-      EXPECT_THAT(Commit(batch), FailsWith(StatusCode::kIOError, "block checksum mismatch"));
-      EXPECT_THAT(Lists(), IsEmpty());
     }
   }
 }
 
 // Nothing but deletions has no last key that a reader sees. The ends are read all the same.
 TEST_F(CommitBatchTest, DeletionsOfManyBlocksAreCommitted) {
-  CommitBatch puts, deletions;
-  for (int i = 1000; i < 3000; ++i) {
-    puts.Put(Family::kLists, std::to_string(i), "value");
-    deletions.Delete(Family::kLists, std::to_string(i));
-  }
-  VARVE_ASSERT_OK(Commit(puts));
-  EXPECT_EQ(Lists().size(), 2000u);
+  VARVE_ASSERT_OK(Commit(ManyKeys()));
+  EXPECT_EQ(CountKeys(Family::kLists), uint64_t{kManyKeys});
+  CommitBatch deletions = DeletionsOfManyKeys();
+  VARVE_ASSERT_OK(deletions.Write(database(), impl()->incoming()));
+  EXPECT_GT(PropertiesOf(TheOnlyTable()).num_data_blocks, 1u);
   VARVE_ASSERT_OK(Commit(deletions));
   EXPECT_THAT(Lists(), IsEmpty());
+}
+
+TEST_F(CommitBatchTest, DeletionsWhoseFirstOrLastBlockIsDamagedAreRefused) {
+  VARVE_ASSERT_OK(Commit(ManyKeys()));
+  for (const bool is_first : {true, false}) {
+    CommitBatch deletions = DeletionsOfManyKeys();
+    VARVE_ASSERT_OK(deletions.Write(database(), impl()->incoming()));
+    ASSERT_NO_FATAL_FAILURE(DamageTheOnlyTable(is_first, /*has_many_blocks=*/true));
+    EXPECT_FALSE(Commit(deletions).ok());
+    EXPECT_EQ(CountKeys(Family::kLists), uint64_t{kManyKeys});
+  }
 }
 
 }  // namespace
