@@ -105,6 +105,12 @@ Status DatabaseCopy::Prepare(const FormatFile& format) {
 
 Status DatabaseCopy::CheckUntouched() const {
   std::error_code error;
+  for (const char* const name : {"SYNCED", "spare", "incoming", "RESERVE"}) {
+    if (!fs::exists(fs::symlink_status(destination_ / name, error))) continue;
+    return Status::FailedPrecondition(
+        destination_.string() + " was written to after the last backup or pull, because " + name +
+        " of a writer is there; its own steps would be lost. " + "Take another folder");
+  }
   if (!fs::exists(db_ / "CURRENT", error)) return Status::Ok();
   VARVE_ASSIGN_OR_RETURN(const std::string current, ReadCurrent(db_));
   const auto known = marker_.manifests.find(current);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 #include <sstream>
@@ -28,6 +29,12 @@ class BackupTest : public testing::StoreTest {
   fs::path copy() const { return folder_.path() / "copy"; }
   static std::vector<TestTensor> State(uint64_t step) {
     return {NormalTensor("w", {400000}, step), RandomTensor("frozen", DType::kF32, {700000}, 1)};
+  }
+  // The newest manifest of a store or a copy.
+  static fs::path ManifestOf(const fs::path& store) {
+    std::string name;
+    std::ifstream(store / "db" / "CURRENT") >> name;
+    return store / "db" / name;
   }
   void ExpectCopyHolds(const std::vector<uint64_t>& steps) {
     const auto store = Store::OpenForReading(copy());
@@ -95,6 +102,40 @@ TEST_F(BackupTest, TheCopyIsAStoreToTrainOn) {
   VARVE_ASSERT_OK(Save(3, State(3)).status());
   EXPECT_THAT(BackUp(path(), copy()),
               FailsWith(StatusCode::kFailedPrecondition, "written to after the last backup"));
+  ExpectCopyHolds({1, 2});
+}
+
+// A writer leaves SYNCED, spare/ and more in the copy. These say so when CURRENT or the manifest
+// cannot.
+TEST_F(BackupTest, ACopyWithStepsOfItsOwnStaysWhateverItHasLost) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  const fs::path sound = folder_.path() / "sound", older = folder_.path() / "older";
+  fs::copy(copy(), older, fs::copy_options::recursive);
+  {
+    auto store = *Store::Open(copy());
+    auto writer = *store->Begin(2);
+    const std::vector<TestTensor> state = State(2);
+    for (const TestTensor& tensor : state) VARVE_ASSERT_OK(writer->Put(tensor.view()));
+    VARVE_ASSERT_OK(writer->Commit().status());
+  }
+  fs::copy(copy(), sound, fs::copy_options::recursive);
+  const std::vector<std::function<void()>> damages = {
+      [&] { fs::remove(copy() / "db" / "CURRENT"); },
+      [&] { std::ofstream(copy() / "db" / "CURRENT") << "junk"; },
+      [&] { fs::remove(ManifestOf(copy())); },
+      [&] {
+        const auto overwrite = fs::copy_options::overwrite_existing;
+        fs::copy(older / "db" / "CURRENT", copy() / "db" / "CURRENT", overwrite);
+        fs::copy(ManifestOf(older), copy() / "db", overwrite);
+      }};
+  for (const auto& damage : damages) {
+    damage();
+    EXPECT_THAT(BackUp(path(), copy()),
+                FailsWith(StatusCode::kFailedPrecondition, "written to after the last backup"));
+    fs::remove_all(copy());
+    fs::copy(sound, copy(), fs::copy_options::recursive);
+  }
   ExpectCopyHolds({1, 2});
 }
 
