@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Making and opening a store: where it may be made, and what an open cleans up.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <fstream>
 
 #include "store/db/commit_batch.h"
 #include "store/db/database.h"
 #include "store/db/manifest_note.h"
 #include "store/db/rocksdb_options.h"
+#include "store/db/table_files.h"
 #include "store/format/record.h"
 #include "tests/store/store_fixture.h"
 
@@ -175,6 +179,49 @@ TEST_F(OpenTest, StoreMovesWithItsFolder) {
   ExpectHolds(*moved, 1, {t});
   moved.reset();
   fs::rename(folder_.path() / "moved", path());
+}
+
+// A user without rights, if the test runs as root.
+class Nobody {
+ public:
+  Nobody() {
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) std::abort();
+  }
+  Nobody(const Nobody&) = delete;
+  Nobody& operator=(const Nobody&) = delete;
+  ~Nobody() {
+    if (::getuid() == 0 && ::seteuid(0) != 0) std::abort();
+  }
+};
+
+TEST_F(OpenTest, WhatMayNotBeReadIsNotLost) {
+  VARVE_ASSERT_OK(Save(1, {RandomTensor("t", DType::kU8, {100}, 1)}).status());
+  store_.reset();
+  fs::permissions(folder_.path(), fs::perms(0755));
+  std::string table;
+  for (const auto& entry : fs::directory_iterator(path() / "db")) {
+    if (entry.path().extension() == ".sst") table = entry.path();
+  }
+  std::string manifest;
+  std::ifstream(path() / "db" / "CURRENT") >> manifest;
+  for (const fs::path& file : {path(), path() / "db", path() / "db" / "CURRENT",
+                               path() / "db" / manifest, fs::path(table)}) {
+    const fs::perms before = fs::status(file).permissions();
+    fs::permissions(file, fs::perms::none);
+    {
+      const Nobody nobody;
+      EXPECT_THAT(Store::OpenForReading(path()),
+                  FailsWith(StatusCode::kIOError, "Permission denied"))
+          << file;
+      EXPECT_THAT(OpenError(rocksdb::Status::Corruption("x"), path()),
+                  ::testing::Not(FailsWith(StatusCode::kCorruption, "is missing")))
+          << file;
+      if (file == table) {
+        EXPECT_THAT(FindLostTables(path()), FailsWith(StatusCode::kIOError, "Permission denied"));
+      }
+    }
+    fs::permissions(file, before);
+  }
 }
 
 }  // namespace
