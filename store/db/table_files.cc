@@ -144,6 +144,13 @@ std::filesystem::path DbPath(const std::filesystem::path& store) {
   return (error ? store : canonical) / "db";
 }
 
+Status CheckDbIsNoLink(const std::filesystem::path& store) {
+  const std::filesystem::path db = DbPath(store);
+  if (CheckIsNoLink(db).ok()) return Status::Ok();
+  return Status::Corruption(db.string() + " is a link, expected none. Move the folder that it " +
+                            "leads to back, to take its place");
+}
+
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store) {
   constexpr size_t kMaxBytes = 256;
   const std::string what = "opening the database in " + store.string();

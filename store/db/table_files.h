@@ -25,6 +25,9 @@ namespace varve::internal {
 // system's lock would not keep this process from taking it twice.
 std::filesystem::path DbPath(const std::filesystem::path& store);
 
+// Returns kCorruption if `db` is a link. A writer refuses it, and a reader follows it.
+Status CheckDbIsNoLink(const std::filesystem::path& store);
+
 // Raises the soft limit of descriptors, often 1,024, as far as this process may. All table files
 // stay open, because a reader must keep what the writer unlinks.
 void RaiseDescriptorLimit();

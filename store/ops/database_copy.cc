@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/store_impl.h"
+#include "store/db/table_files.h"
 
 namespace varve::internal {
 
@@ -97,7 +98,7 @@ Status DatabaseCopy::Prepare(const FormatFile& format) {
   } else {
     return Status::FailedPrecondition(destination_.string() + " is not empty and no backup");
   }
-  VARVE_RETURN_IF_ERROR(CheckIsNoLink(db_));
+  VARVE_RETURN_IF_ERROR(CheckDbIsNoLink(destination_));
   fs::create_directory(db_, error);
   if (error) return Status::IOError("cannot make " + db_.string() + ": " + error.message());
   return SyncFolder(destination_);
