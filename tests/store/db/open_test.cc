@@ -248,6 +248,20 @@ TEST_F(OpenTest, WhatLiesInTheWayOfAWriterIsNamed) {
   fs::rename(folder_.path() / "elsewhere", path() / "db");
 }
 
+// RocksDB asks for the length of the newest file of options, which nobody needs.
+TEST_F(OpenTest, ALinkToNowhereAsOptionsIsNoDamage) {
+  const TestTensor t = RandomTensor("t", DType::kU8, {100}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  store_.reset();
+  fs::create_symlink("nowhere", path() / "db" / "OPTIONS-999999");
+  const auto store = Store::OpenForReading(path());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  const auto check = (*store)->Check({.read_data = true});
+  ASSERT_TRUE(check.ok()) << check.status().ToString();
+  EXPECT_THAT(check->errors, ::testing::IsEmpty());
+  VARVE_EXPECT_OK(BackUp(path(), folder_.path() / "copy").status());
+}
+
 // A user without rights, if the test runs as root.
 class Nobody {
  public:
