@@ -139,6 +139,33 @@ TEST_F(BackupTest, ACopyWithStepsOfItsOwnStaysWhateverItHasLost) {
   ExpectCopyHolds({1, 2});
 }
 
+// Nobody wrote to it, so it has nothing to lose.
+TEST_F(BackupTest, ACopyWithoutStepsOfItsOwnGetsItsManifestAndCurrentAnew) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  const auto current = [&] { return copy() / "db" / "CURRENT"; };
+  const auto manifest = [&] { return ManifestOf(copy()); };
+  const std::vector<std::pair<std::function<fs::path()>, void (*)(const fs::path&)>> damages = {
+      {current, [](const fs::path& file) { fs::remove(file); }},
+      {current, [](const fs::path& file) { std::ofstream(file) << "junk"; }},
+      {current, [](const fs::path& file) { fs::resize_file(file, 0); }},
+      {manifest, [](const fs::path& file) { fs::remove(file); }},
+      {manifest, [](const fs::path& file) { fs::resize_file(file, 7); }},
+      {manifest, [](const fs::path& file) { std::ofstream(file, std::ios::app) << "more"; }}};
+  for (const auto& [file, strike] : damages) {
+    const fs::path damaged = file();
+    strike(damaged);
+    const auto report = BackUp(path(), copy());
+    ASSERT_TRUE(report.ok()) << damaged << ": " << report.status().ToString();
+    EXPECT_THAT(report->mended_files, ::testing::ElementsAre(damaged.string()));
+    EXPECT_EQ(report->copied_files, 0u);
+    ExpectCopyHolds({1});
+  }
+  std::ofstream(current()) << "MANIFEST-999999\n";
+  EXPECT_THAT(BackUp(path(), copy()),
+              FailsWith(StatusCode::kFailedPrecondition, "CURRENT names MANIFEST-999999"));
+}
+
 TEST_F(BackupTest, RefusesFoldersOfOthers) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   fs::create_directory(copy());
