@@ -143,8 +143,8 @@ class Store {
 
   // Makes an empty store in `path`. The folder may be missing or empty, or may hold the remains of
   // a Create that was interrupted. kAlreadyExists: there is a store, or the root of a group.
-  // kFailedPrecondition: the folder holds something else. kLocked: another process is making a
-  // store there.
+  // kFailedPrecondition: the folder holds something else, or lies inside of a store. kLocked:
+  // another process is making a store there.
   static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
                                                const CreateOptions& options = {});
   // Opens for reading and writing. `path` may also be the root of a group (varve/group.h).

@@ -12,6 +12,7 @@
 #include "store/db/sealed_manifest.h"
 #include "store/db/store_impl.h"
 #include "store/db/table_files.h"
+#include "store/format/outside_stores.h"
 
 namespace varve::internal {
 
@@ -78,6 +79,7 @@ Result<CopyMarker> CopyMarker::Parse(std::string_view text, const fs::path& path
 Status DatabaseCopy::Prepare(const FormatFile& format) {
   format_ = format;
   std::error_code error;
+  VARVE_RETURN_IF_ERROR(CheckIsOutsideStores(destination_));
   VARVE_RETURN_IF_ERROR(MakeDurableFolders(destination_));
   marker_.store_id = ToHex(format_.store_id);
   const fs::path marker = destination_ / kMarkerName;

@@ -166,6 +166,25 @@ TEST_F(BackupTest, ACopyWithoutStepsOfItsOwnGetsItsManifestAndCurrentAnew) {
               FailsWith(StatusCode::kFailedPrecondition, "CURRENT names MANIFEST-999999"));
 }
 
+// What lies in a store is the store's, and its writer clears some of it.
+TEST_F(BackupTest, RefusesAFolderInsideOfAStore) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  const fs::path other = folder_.path() / "other";
+  VARVE_ASSERT_OK(Store::Create(other).status());
+  fs::create_symlink(path() / "incoming", folder_.path() / "link");
+  for (const fs::path& inside : {path() / "incoming" / "copy", path() / "spare" / "a" / "copy",
+                                 other / "copy", folder_.path() / "link" / "copy"}) {
+    const auto is_inside = FailsWith(StatusCode::kFailedPrecondition, "lies inside of the store");
+    EXPECT_THAT(BackUp(path(), inside), is_inside);
+    EXPECT_THAT(Store::Create(inside), is_inside);
+    EXPECT_THAT(Store::OpenOrCreate(inside), is_inside);
+    EXPECT_FALSE(fs::exists(inside));
+    EXPECT_FALSE(fs::exists(path() / "spare" / "a"));
+  }
+  VARVE_EXPECT_OK(BackUp(path(), copy()).status());
+  ExpectCopyHolds({1});
+}
+
 TEST_F(BackupTest, RefusesFoldersOfOthers) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   fs::create_directory(copy());
