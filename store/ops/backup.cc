@@ -157,6 +157,10 @@ Result<BackupReport> Backup::Run() {
       tables_ = *std::move(tables);
       break;
     }
+    if (IsShortage(tables.status())) {
+      VARVE_RETURN_IF_ERROR(CheckDescriptorsLeft(copy_.staging()));
+      return tables.status();
+    }
     VARVE_RETURN_IF_ERROR(CheckSource(attempt));
     if (attempt == kMaxAttempts) {
       VARVE_RETURN_IF_ERROR(VerifyStaged());
