@@ -5,6 +5,7 @@
 #include "store/db/store_impl.h"
 #include "store/format/format_file.h"
 #include "store/format/group_file.h"
+#include "store/format/outside_stores.h"
 #include "store/group/group_store.h"
 #include "store/save/save_session.h"
 #include "varve/store.h"
@@ -57,6 +58,7 @@ Opened OpenToRead(const fs::path& path, const StoreOptions& options) {
 
 Opened Store::Create(const fs::path& path, const CreateOptions& options) {
   return Guarded("making a store", [&]() -> Opened {
+    VARVE_RETURN_IF_ERROR(CheckIsOutsideStores(path));
     VARVE_ASSIGN_OR_RETURN(auto store, StoreImpl::CreatePath(path, options));
     return std::unique_ptr<Store>(std::move(store));
   });

@@ -46,9 +46,8 @@ Status CheckLock(const rocksdb::Status& status, const std::filesystem::path& sto
 
 Result<std::unique_ptr<DatabaseLock>> DatabaseLock::Take(const std::filesystem::path& path) {
   // RocksDB would make the file that a link names.
-  for (const auto& name : {DbPath(path), DbPath(path) / "LOCK"}) {
-    VARVE_RETURN_IF_ERROR(CheckIsNoLink(name));
-  }
+  VARVE_RETURN_IF_ERROR(CheckDbIsNoLink(path));
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(DbPath(path) / "LOCK"));
   rocksdb::FileLock* lock = nullptr;
   const rocksdb::Status status =
       rocksdb::Env::Default()->LockFile((DbPath(path) / "LOCK").string(), &lock);

@@ -103,6 +103,15 @@ IOStatus ManifestFileSystem::NewWritableFile(const std::string& name,
   return status.ok() ? target()->NewWritableFile(name, options, result, debug) : status;
 }
 
+IOStatus ManifestFileSystem::GetFileSize(const std::string& name, const rocksdb::IOOptions& options,
+                                         uint64_t* size, rocksdb::IODebugContext* debug) {
+  const IOStatus status = target()->GetFileSize(name, options, size, debug);
+  const std::string file = std::filesystem::path(name).filename();
+  if (status.ok() || !file.starts_with("OPTIONS-")) return status;
+  *size = 0;
+  return IOStatus::OK();
+}
+
 rocksdb::Env* ManifestEnv() {
   // It outlives every database, also one that a static object holds.
   static rocksdb::Env* const env =

@@ -5,6 +5,9 @@
 // such a record, if it lies behind all that SYNCED says was synced (manifest_note.h). A record that
 // was synced and cannot be read is still damage.
 //
+// RocksDB asks for the length of the newest OPTIONS file, and opens no database to read without it.
+// Nobody uses that length, so here it has one always.
+//
 // A folder, a pipe or a device where RocksDB expects a file is damage, too. Opening a pipe would
 // wait for ever. Thread-safe.
 #pragma once
@@ -12,6 +15,7 @@
 #include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -34,6 +38,8 @@ class ManifestFileSystem : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* result,
                                     rocksdb::IODebugContext* debug) override;
+  rocksdb::IOStatus GetFileSize(const std::string& name, const rocksdb::IOOptions& options,
+                                uint64_t* size, rocksdb::IODebugContext* debug) override;
 };
 
 // An environment with that file system. It is never destroyed.

@@ -219,8 +219,11 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
     VARVE_RETURN_IF_ERROR(CheckIsFile(DbPath(path) / name));
   }
   if (for_writing) {
-    for (const auto& name : {DbPath(path), DbPath(path) / "LOCK"}) {
-      VARVE_RETURN_IF_ERROR(CheckIsNoLink(name));
+    VARVE_RETURN_IF_ERROR(CheckDbIsNoLink(path));
+    VARVE_RETURN_IF_ERROR(CheckIsNoLink(DbPath(path) / "LOCK"));
+    std::error_code ignored;  // opening says why
+    for (const auto& entry : EntriesOf(DbPath(path), &ignored)) {
+      if (entry.path().extension() == ".log") VARVE_RETURN_IF_ERROR(CheckIsNoLink(entry.path()));
     }
   }
   VARVE_RETURN_IF_ERROR(CheckManifestLength(path));

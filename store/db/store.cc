@@ -72,6 +72,30 @@ std::string Starting(const fs::path& store) {
   return "starting a thread for the store in " + store.string();
 }
 
+// Leftovers of a crash may be hard links to committed files. So they are unlinked before anything
+// is written, and no name is ever opened twice.
+Status ClearIncoming(const fs::path& incoming) {
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(incoming));
+  std::error_code error, listed, ignored;
+  fs::create_directory(incoming, error);
+  if (error == std::errc::file_exists) {
+    return Status::IOError(incoming.string() + " is no folder. Move it away");
+  }
+  for (const fs::directory_entry& entry : EntriesOf(incoming, &listed)) {
+    fs::remove(entry.path(), error);
+    if (error == std::errc::directory_not_empty) {  // varve makes no folder here
+      if (fs::exists(entry.path() / kFormatFileName, ignored)) {
+        return Status::FailedPrecondition(entry.path().string() + " is a store. Move it away");
+      }
+      fs::remove_all(entry.path(), error);
+    }
+    if (error) break;
+  }
+  if (!error) error = listed;
+  if (!error) return Status::Ok();
+  return Status::IOError("cannot clear " + incoming.string() + ": " + error.message());
+}
+
 }  // namespace
 
 Status RequireThread(const fs::path& store) {
@@ -176,18 +200,7 @@ int StoreImpl::num_threads() const {
 }
 
 Status StoreImpl::PrepareForWriting() {
-  VARVE_RETURN_IF_ERROR(CheckIsNoLink(incoming()));
-  std::error_code error;
-  fs::create_directory(incoming(), error);
-  // Leftovers of a crash may be hard links to committed files. So they are unlinked before anything
-  // is written, and no name is ever opened twice.
-  for (const fs::directory_entry& entry : EntriesOf(incoming(), &error)) {
-    fs::remove(entry.path(), error);
-    if (error) break;
-  }
-  if (error) {
-    return Status::IOError("cannot clear " + incoming().string() + ": " + error.message());
-  }
+  VARVE_RETURN_IF_ERROR(ClearIncoming(incoming()));
   VARVE_RETURN_IF_ERROR(SweepOrphans());
   TidySpareFiles(path_);
   const fs::path own = path_ / "RESERVE";
@@ -265,8 +278,11 @@ Status StoreImpl::EnsureReserve() const {
   struct stat info {};
   const bool is_there = ::lstat(path.c_str(), &info) == 0;
   if (is_there && !S_ISREG(info.st_mode)) {
-    std::error_code ignored;  // then it cannot be made
-    fs::remove(path, ignored);
+    std::error_code error;  // then it cannot be made
+    fs::remove(path, error);
+    if (error == std::errc::directory_not_empty) {
+      return Status::IOError(path.string() + " is a folder, expected a file. Move it away");
+    }
   } else if (is_there && static_cast<uint64_t>(info.st_blocks) * 512 >= kReserveBytes) {
     return Status::Ok();
   }

@@ -52,13 +52,24 @@ rocksdb::Status TwiceIfTheDiskFails(const Work& work) {
   return status.IsIOError() ? work() : status;
 }
 
-// Says what is wrong with a table file. Empty = it opens. An error: for lack of descriptors or
-// memory nobody can say.
+// False also for what cannot be looked at, because this process may not.
+bool IsMissing(const std::filesystem::path& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+bool IsForbidden(const Status& status) {
+  return !status.ok() && status.message().find(std::strerror(EACCES)) != std::string::npos;
+}
+
+// Says what is wrong with a table file. Empty = it opens. An error: for lack of descriptors, memory
+// or permission nobody can say.
 Result<std::string> WhatAilsTable(const std::filesystem::path& file,
                                   const rocksdb::LiveFileMetaData& expected) {
   const uint64_t bytes = expected.size;
   struct stat info {};
   if (::stat(file.c_str(), &info) != 0) {
+    if (errno == EACCES) return ErrnoStatus("look at", file, errno);
     return errno == ENOENT ? "is missing, expected " + std::to_string(bytes) + " bytes"
                            : std::string("cannot be looked at: ") + std::strerror(errno);
   }
@@ -68,7 +79,7 @@ Result<std::string> WhatAilsTable(const std::filesystem::path& file,
   std::unique_ptr<rocksdb::SstFileReader> reader;
   const rocksdb::Status opened = OpenTable(file, &reader);
   Status status = FromRocksDb(opened, "opening " + file.string());
-  if (IsShortage(status)) return status;
+  if (IsShortage(status) || IsForbidden(status)) return status;
   if (!status.ok()) return "cannot be opened: " + opened.ToString();
   return WhatAilsNumber(*reader->GetTableProperties(), expected.largest_seqno);
 }
@@ -158,27 +169,32 @@ std::filesystem::path DbPath(const std::filesystem::path& store) {
   return (error ? store : canonical) / "db";
 }
 
-Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store) {
+Status CheckDbIsNoLink(const std::filesystem::path& store) {
   const std::filesystem::path db = DbPath(store);
-  std::filesystem::path lost;
-  std::error_code ignored;
-  if (!std::filesystem::exists(db, ignored)) {
-    lost = db;
-  } else if (!std::filesystem::exists(db / "CURRENT", ignored)) {
-    lost = db / "CURRENT";
-  } else {
-    constexpr size_t kMaxBytes = 256;
-    const Result<std::string> current = ReadSmallFile(db / "CURRENT", kMaxBytes);
-    const std::string manifest = current.ok() ? current->substr(0, current->find('\n')) : "";
-    if (current.ok() && *current != manifest + "\n") {
-      return NoManifest((db / "CURRENT").string() + " does not name a manifest");
-    }
-    if (current.ok() && !std::filesystem::exists(db / manifest, ignored)) {
-      return NoManifest((db / manifest).string() + " is missing, which CURRENT names");
-    }
+  if (CheckIsNoLink(db).ok()) return Status::Ok();
+  return Status::Corruption(db.string() + " is a link, expected none. Move the folder that it " +
+                            "leads to back, to take its place");
+}
+
+Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store) {
+  constexpr size_t kMaxBytes = 256;
+  const std::string what = "opening the database in " + store.string();
+  const std::filesystem::path db = DbPath(store);
+  for (const auto& needed : {db, db / "CURRENT"}) {
+    if (IsMissing(needed)) return NoManifest(needed.string() + " is missing");
   }
-  if (lost.empty()) return FromRocksDb(status, "opening the database in " + store.string());
-  return NoManifest(lost.string() + " is missing");
+  const Result<std::string> current = ReadSmallFile(db / "CURRENT", kMaxBytes);
+  // RocksDB calls it missing then.
+  if (IsForbidden(current.status())) return current.status().WithContext(what);
+  if (!current.ok()) return FromRocksDb(status, what);
+  const std::string manifest = current->substr(0, current->find('\n'));
+  if (*current != manifest + "\n") {
+    return NoManifest((db / "CURRENT").string() + " does not name a manifest");
+  }
+  if (IsMissing(db / manifest)) {
+    return NoManifest((db / manifest).string() + " is missing, which CURRENT names");
+  }
+  return FromRocksDb(status, what);
 }
 
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store,

@@ -25,6 +25,9 @@ namespace varve::internal {
 // system's lock would not keep this process from taking it twice.
 std::filesystem::path DbPath(const std::filesystem::path& store);
 
+// Returns kCorruption if `db` is a link. A writer refuses it, and a reader follows it.
+Status CheckDbIsNoLink(const std::filesystem::path& store);
+
 // Raises the soft limit of descriptors, often 1,024, as far as this process may. All table files
 // stay open, because a reader must keep what the writer unlinks.
 void RaiseDescriptorLimit();
@@ -40,7 +43,7 @@ rocksdb::DBOptions MakeDbOptionsOf(const std::filesystem::path& store);
 using Families = std::vector<rocksdb::ColumnFamilyDescriptor>;
 
 // The error of an existing database that does not open. If CURRENT or the manifest that it names is
-// lost, this is damage, whatever RocksDB calls it.
+// lost, this is damage, whatever RocksDB calls it. What this process may not read is not lost.
 Status OpenError(const rocksdb::Status& status, const std::filesystem::path& store);
 // The same, where table files may be lost. About a table file, RocksDB may name the expected size
 // as the real one, another file, or none. So this looks at the files.
@@ -101,7 +104,8 @@ struct LostTable {
   std::string first_key, last_key;  // as the manifest has them
 };
 // Returns every lost table file of the newest state. It does not look at files in `sound`. A file
-// that a writer removes meanwhile is not lost.
+// that a writer removes meanwhile is not lost. kIOError: this process may not read one, or lacks
+// what it takes.
 Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store,
                                               const Families& families,
                                               const std::set<std::string>& sound = {});

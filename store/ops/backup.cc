@@ -146,15 +146,20 @@ Result<BackupReport> Backup::Run() {
   }
   VARVE_RETURN_IF_ERROR(copy_.Prepare(format_));
   VARVE_ASSIGN_OR_RETURN(const auto lock, DatabaseLock::Take(copy_.destination()));
-  VARVE_RETURN_IF_ERROR(copy_.CheckUntouched());
-  // If it cannot be read, the earlier copy is damaged, and its tables are unknown.
-  if (auto names = FindTableNames(copy_.destination()); names.ok()) earlier_ = *std::move(names);
+  VARVE_ASSIGN_OR_RETURN(const fs::path damaged, copy_.CheckUntouched());
+  if (damaged.empty()) {  // else nobody knows the tables of the earlier copy
+    if (auto names = FindTableNames(copy_.destination()); names.ok()) earlier_ = *std::move(names);
+  }
   for (int attempt = 1;; ++attempt) {
     VARVE_RETURN_IF_ERROR(CopyAll());
     Result<TableFiles> tables = FindTableFiles(copy_.staging());
     if (tables.ok()) {
       tables_ = *std::move(tables);
       break;
+    }
+    if (IsShortage(tables.status())) {
+      VARVE_RETURN_IF_ERROR(CheckDescriptorsLeft(copy_.staging()));
+      return tables.status();
     }
     VARVE_RETURN_IF_ERROR(CheckSource(attempt));
     if (attempt == kMaxAttempts) {
@@ -169,6 +174,7 @@ Result<BackupReport> Backup::Run() {
   VARVE_RETURN_IF_ERROR(CheckStaged());
   VARVE_RETURN_IF_ERROR(Mend());
   VARVE_RETURN_IF_ERROR(copy_.Publish(manifest_));
+  if (!damaged.empty()) report_.mended_files.push_back(damaged.string());
   copy_.RemoveLeftovers(tables_.names, manifest_);
   report_.elapsed = std::chrono::steady_clock::now() - started;
   return report_;

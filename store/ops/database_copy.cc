@@ -12,6 +12,8 @@
 #include "store/db/manifest_note.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/store_impl.h"
+#include "store/db/table_files.h"
+#include "store/format/outside_stores.h"
 
 namespace varve::internal {
 
@@ -71,6 +73,7 @@ Result<CopyMarker> CopyMarker::Parse(std::string_view text, const fs::path& path
 Status DatabaseCopy::Prepare(const FormatFile& format) {
   format_ = format;
   std::error_code error;
+  VARVE_RETURN_IF_ERROR(CheckIsOutsideStores(destination_));
   VARVE_RETURN_IF_ERROR(MakeDurableFolders(destination_));
   marker_.store_id = ToHex(format_.store_id);
   const fs::path marker = destination_ / kMarkerName;
@@ -91,23 +94,40 @@ Status DatabaseCopy::Prepare(const FormatFile& format) {
   } else {
     return Status::FailedPrecondition(destination_.string() + " is not empty and no backup");
   }
-  VARVE_RETURN_IF_ERROR(CheckIsNoLink(db_));
+  VARVE_RETURN_IF_ERROR(CheckDbIsNoLink(destination_));
   fs::create_directory(db_, error);
   if (error) return Status::IOError("cannot make " + db_.string() + ": " + error.message());
   return SyncFolder(destination_);
 }
 
-Status DatabaseCopy::CheckUntouched() const {
+Result<fs::path> DatabaseCopy::CheckUntouched() const {
+  const auto touched = [this](const std::string& because) {
+    return Status::FailedPrecondition(
+        destination_.string() + " was written to after the last backup or pull, because " +
+        because + "; its own steps would be lost. Take another folder");
+  };
   std::error_code error;
-  if (!fs::exists(db_ / "CURRENT", error)) return Status::Ok();
-  VARVE_ASSIGN_OR_RETURN(const std::string current, ReadCurrent(db_));
-  const auto known = marker_.manifests.find(current);
-  const bool same =
-      known != marker_.manifests.end() && fs::file_size(db_ / current, error) == known->second;
-  if (same && !error) return Status::Ok();
-  return Status::FailedPrecondition(destination_.string() +
-                                    " was written to after the last backup or pull; " +
-                                    "its own steps would be lost. Take another folder");
+  for (const char* const name : {"SYNCED", "spare", "incoming", "RESERVE"}) {
+    if (fs::exists(fs::symlink_status(destination_ / name, error))) {
+      return touched(std::string(name) + " of a writer is there");
+    }
+  }
+  const Result<std::string> current = ReadCurrent(db_);
+  if (current.status().code() == StatusCode::kIOError) return current.status();
+  if (!current.ok()) {
+    const bool is_published = fs::exists(destination_ / kFormatFileName, error);
+    return is_published ? db_ / "CURRENT" : fs::path();
+  }
+  const auto known = marker_.manifests.find(*current);
+  if (known == marker_.manifests.end()) {
+    return touched("CURRENT names " + *current + ", which BACKUP does not name");
+  }
+  const fs::path manifest = db_ / *current;
+  const uint64_t bytes = fs::file_size(manifest, error);
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return Status::IOError("cannot look at " + manifest.string() + ": " + error.message());
+  }
+  return error || bytes != known->second ? manifest : fs::path();
 }
 
 std::string DatabaseCopy::NewManifestName(std::string_view source) const {
@@ -158,9 +178,8 @@ Result<CheckReport> DatabaseCopy::CheckStaged(bool read_data, const std::string&
 Status DatabaseCopy::Publish(const std::string& manifest) {
   std::error_code error;
   std::map<std::string, uint64_t> earlier;
-  if (fs::exists(db_ / "CURRENT", error)) {
-    VARVE_ASSIGN_OR_RETURN(const std::string current, ReadCurrent(db_));
-    earlier.emplace(current, marker_.manifests[current]);
+  if (const auto current = ReadCurrent(db_); current.ok() && marker_.manifests.contains(*current)) {
+    earlier.emplace(*current, marker_.manifests[*current]);
   }
   marker_.manifests = std::move(earlier);
   marker_.manifests.emplace(manifest, fs::file_size(db_ / manifest, error));

@@ -45,8 +45,9 @@ class DatabaseCopy {
   // Makes the folder, which must be new or empty, or a copy of the store with this format.
   Status Prepare(const FormatFile& format);
   // A writer that opens the copy makes a manifest of its own. Replacing that manifest would lose
-  // the writer's steps, so that is an error.
-  Status CheckUntouched() const;
+  // the writer's steps, so that is an error. Returns CURRENT or the manifest of an earlier copy if
+  // it is lost or damaged, and empty otherwise. The new state needs neither.
+  Result<std::filesystem::path> CheckUntouched() const;
   // Returns a name for the manifest that is `source` elsewhere. No manifest of this copy had it.
   std::string NewManifestName(std::string_view source) const;
   // Makes a store of links whose CURRENT names the manifest. Tables in `aside` are links to the

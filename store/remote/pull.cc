@@ -104,7 +104,7 @@ Result<PullReport> PullRun::Run() {
   if (!options_.dry_run) {
     VARVE_RETURN_IF_ERROR(copy_.Prepare(body_.format));
     VARVE_ASSIGN_OR_RETURN(lock, DatabaseLock::Take(copy_.destination()));
-    VARVE_RETURN_IF_ERROR(copy_.CheckUntouched());
+    VARVE_RETURN_IF_ERROR(copy_.CheckUntouched().status());
   }
   VARVE_RETURN_IF_ERROR(FindMissing());
   if (!options_.dry_run) {
@@ -153,9 +153,10 @@ Status PullRun::RefuseOthers(const std::string& name) const {
 
 Status PullRun::FindMissing() {
   std::set<std::string> earlier;
-  std::error_code ignored;
-  if (fs::exists(copy_.db() / "CURRENT", ignored)) {
-    VARVE_ASSIGN_OR_RETURN(earlier, FindTableNames(copy_.destination()));
+  if (auto names = FindTableNames(copy_.destination()); names.ok()) {
+    earlier = *std::move(names);
+  } else if (names.status().code() != StatusCode::kCorruption) {  // else none can be opened
+    return names.status();
   }
   std::vector<char> is_missing(body_.tables.size());
   VARVE_RETURN_IF_ERROR(

@@ -5,6 +5,7 @@
 // own, because the libraries below keep what an exception has cut short.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <climits>
 #include <cstdio>
 #include <functional>
+#include <iterator>
 
 #include "tests/store/store_fixture.h"
 
@@ -148,6 +150,27 @@ TEST_F(ScarceProcessTest, FewThreadsAreAnErrorAndNoException) {
               0)
         << threads << " threads";
   }
+  ExpectWhole();
+}
+
+// A backup has all tables of the copy open at once. What it cannot open is no damage.
+TEST_F(ScarceProcessTest, FewDescriptorsForABackupAreNamed) {
+  Make();
+  EXPECT_EQ(InChild([&] {
+              const auto open = std::distance(fs::directory_iterator("/proc/self/fd"), {});
+              const auto few = static_cast<rlim_t>(open + 12);
+              const struct rlimit limit { few, few };
+              if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+              const Status status = BackUp(path(), folder_.path() / "copy").status();
+              std::fprintf(stderr, "%s\n", status.ToString().c_str());
+              const auto says = [&](const char* text) {
+                return status.message().find(text) != std::string::npos;
+              };
+              if (status.code() != StatusCode::kIOError) return 2;
+              return says("descriptors") && says("ulimit") && !says("damaged") ? 0 : 3;
+            }),
+            0);
+  EXPECT_EQ(InChild([&] { return BackUp(path(), folder_.path() / "copy").ok() ? 0 : 1; }), 0);
   ExpectWhole();
 }
 

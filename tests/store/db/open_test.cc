@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Making and opening a store: where it may be made, and what an open cleans up.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <fstream>
 
 #include "store/db/commit_batch.h"
 #include "store/db/database.h"
 #include "store/db/manifest_note.h"
 #include "store/db/rocksdb_options.h"
+#include "store/db/table_files.h"
 #include "store/format/record.h"
 #include "tests/store/store_fixture.h"
 
@@ -175,6 +179,130 @@ TEST_F(OpenTest, StoreMovesWithItsFolder) {
   ExpectHolds(*moved, 1, {t});
   moved.reset();
   fs::rename(folder_.path() / "moved", path());
+}
+
+// `incoming` is varve's own, but a folder in it is not varve's work.
+TEST_F(OpenTest, AFolderInIncomingIsCleared) {
+  const TestTensor t = RandomTensor("t", DType::kU8, {100}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  store_.reset();
+  const fs::path others = folder_.path() / "others";
+  fs::create_directory(others);
+  std::ofstream(others / "thesis.tex") << "mine";
+  fs::create_directories(path() / "incoming" / "a" / "b");
+  std::ofstream(path() / "incoming" / "a" / "b" / "file") << "x";
+  fs::create_directory_symlink(others, path() / "incoming" / "a" / "link");
+  fs::create_directory_symlink(others, path() / "incoming" / "link");
+  Reopen();
+  EXPECT_TRUE(fs::is_empty(path() / "incoming"));
+  EXPECT_TRUE(fs::exists(others / "thesis.tex"));
+  ExpectHolds(1, {t});
+}
+
+// Earlier versions made a backup there without a word.
+TEST_F(OpenTest, AStoreInIncomingIsNotCleared) {
+  store_.reset();
+  const fs::path inside = path() / "incoming" / "copy";
+  VARVE_ASSERT_OK(BackUp(path(), folder_.path() / "copy").status());
+  fs::rename(folder_.path() / "copy", inside);
+  EXPECT_THAT(Store::Open(path()), FailsWith(StatusCode::kFailedPrecondition,
+                                             inside.string() + " is a store. Move it away"));
+  VARVE_EXPECT_OK(Store::OpenForReading(inside).status());
+  fs::rename(inside, folder_.path() / "copy");
+}
+
+// What keeps a writer out is named, and the error says what to do.
+TEST_F(OpenTest, WhatLiesInTheWayOfAWriterIsNamed) {
+  VARVE_ASSERT_OK(Save(1, {RandomTensor("t", DType::kU8, {100}, 1)}).status());
+  store_.reset();
+  fs::remove(path() / "incoming");
+  std::ofstream(path() / "incoming") << "x";
+  EXPECT_THAT(Store::Open(path()),
+              FailsWith(StatusCode::kIOError,
+                        (path() / "incoming").string() + " is no folder. Move it away"));
+  fs::remove(path() / "incoming");
+
+  fs::remove(path() / "RESERVE");
+  fs::create_directories(path() / "RESERVE" / "z");
+  EXPECT_THAT(Store::Open(path()),
+              FailsWith(StatusCode::kIOError, (path() / "RESERVE").string() +
+                                                  " is a folder, expected a file. Move it away"));
+  fs::remove_all(path() / "RESERVE");
+
+  for (const char* const name : {"999999.log", "LOCK"}) {
+    fs::remove(path() / "db" / name);
+    fs::create_symlink("nowhere", path() / "db" / name);
+    EXPECT_THAT(Store::Open(path()),
+                FailsWith(StatusCode::kCorruption, std::string(name) + " is a link, expected none. "
+                                                                       "Remove it"));
+    fs::remove(path() / "db" / name);
+  }
+
+  fs::rename(path() / "db", folder_.path() / "elsewhere");
+  fs::create_directory_symlink(folder_.path() / "elsewhere", path() / "db");
+  EXPECT_THAT(Store::Open(path()),
+              FailsWith(StatusCode::kCorruption,
+                        "db is a link, expected none. Move the folder that it leads to back"));
+  VARVE_EXPECT_OK(Store::OpenForReading(path()).status());
+  fs::remove(path() / "db");
+  fs::rename(folder_.path() / "elsewhere", path() / "db");
+}
+
+// RocksDB asks for the length of the newest file of options, which nobody needs.
+TEST_F(OpenTest, ALinkToNowhereAsOptionsIsNoDamage) {
+  const TestTensor t = RandomTensor("t", DType::kU8, {100}, 1);
+  VARVE_ASSERT_OK(Save(1, {t}).status());
+  store_.reset();
+  fs::create_symlink("nowhere", path() / "db" / "OPTIONS-999999");
+  const auto store = Store::OpenForReading(path());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  const auto check = (*store)->Check({.read_data = true});
+  ASSERT_TRUE(check.ok()) << check.status().ToString();
+  EXPECT_THAT(check->errors, ::testing::IsEmpty());
+  VARVE_EXPECT_OK(BackUp(path(), folder_.path() / "copy").status());
+}
+
+// A user without rights, if the test runs as root.
+class Nobody {
+ public:
+  Nobody() {
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) std::abort();
+  }
+  Nobody(const Nobody&) = delete;
+  Nobody& operator=(const Nobody&) = delete;
+  ~Nobody() {
+    if (::getuid() == 0 && ::seteuid(0) != 0) std::abort();
+  }
+};
+
+TEST_F(OpenTest, WhatMayNotBeReadIsNotLost) {
+  VARVE_ASSERT_OK(Save(1, {RandomTensor("t", DType::kU8, {100}, 1)}).status());
+  store_.reset();
+  fs::permissions(folder_.path(), fs::perms(0755));
+  std::string table;
+  for (const auto& entry : fs::directory_iterator(path() / "db")) {
+    if (entry.path().extension() == ".sst") table = entry.path();
+  }
+  std::string manifest;
+  std::ifstream(path() / "db" / "CURRENT") >> manifest;
+  for (const fs::path& file : {path(), path() / "db", path() / "db" / "CURRENT",
+                               path() / "db" / manifest, fs::path(table)}) {
+    const fs::perms before = fs::status(file).permissions();
+    fs::permissions(file, fs::perms::none);
+    {
+      const Nobody nobody;
+      EXPECT_THAT(Store::OpenForReading(path()),
+                  FailsWith(StatusCode::kIOError, "Permission denied"))
+          << file;
+      EXPECT_THAT(OpenError(rocksdb::Status::Corruption("x"), path()),
+                  ::testing::Not(FailsWith(StatusCode::kCorruption, "is missing")))
+          << file;
+      if (file == table) {
+        EXPECT_THAT(FindLostTables(path()), FailsWith(StatusCode::kIOError, "Permission denied"));
+      }
+    }
+    fs::permissions(file, before);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 #include <sstream>
@@ -28,6 +29,12 @@ class BackupTest : public testing::StoreTest {
   fs::path copy() const { return folder_.path() / "copy"; }
   static std::vector<TestTensor> State(uint64_t step) {
     return {NormalTensor("w", {400000}, step), RandomTensor("frozen", DType::kF32, {700000}, 1)};
+  }
+  // The newest manifest of a store or a copy.
+  static fs::path ManifestOf(const fs::path& store) {
+    std::string name;
+    std::ifstream(store / "db" / "CURRENT") >> name;
+    return store / "db" / name;
   }
   void ExpectCopyHolds(const std::vector<uint64_t>& steps) {
     const auto store = Store::OpenForReading(copy());
@@ -96,6 +103,86 @@ TEST_F(BackupTest, TheCopyIsAStoreToTrainOn) {
   EXPECT_THAT(BackUp(path(), copy()),
               FailsWith(StatusCode::kFailedPrecondition, "written to after the last backup"));
   ExpectCopyHolds({1, 2});
+}
+
+// A writer leaves SYNCED, spare/ and more in the copy. These say so when CURRENT or the manifest
+// cannot.
+TEST_F(BackupTest, ACopyWithStepsOfItsOwnStaysWhateverItHasLost) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  const fs::path sound = folder_.path() / "sound", older = folder_.path() / "older";
+  fs::copy(copy(), older, fs::copy_options::recursive);
+  {
+    auto store = *Store::Open(copy());
+    auto writer = *store->Begin(2);
+    const std::vector<TestTensor> state = State(2);
+    for (const TestTensor& tensor : state) VARVE_ASSERT_OK(writer->Put(tensor.view()));
+    VARVE_ASSERT_OK(writer->Commit().status());
+  }
+  fs::copy(copy(), sound, fs::copy_options::recursive);
+  const std::vector<std::function<void()>> damages = {
+      [&] { fs::remove(copy() / "db" / "CURRENT"); },
+      [&] { std::ofstream(copy() / "db" / "CURRENT") << "junk"; },
+      [&] { fs::remove(ManifestOf(copy())); },
+      [&] {
+        const auto overwrite = fs::copy_options::overwrite_existing;
+        fs::copy(older / "db" / "CURRENT", copy() / "db" / "CURRENT", overwrite);
+        fs::copy(ManifestOf(older), copy() / "db", overwrite);
+      }};
+  for (const auto& damage : damages) {
+    damage();
+    EXPECT_THAT(BackUp(path(), copy()),
+                FailsWith(StatusCode::kFailedPrecondition, "written to after the last backup"));
+    fs::remove_all(copy());
+    fs::copy(sound, copy(), fs::copy_options::recursive);
+  }
+  ExpectCopyHolds({1, 2});
+}
+
+// Nobody wrote to it, so it has nothing to lose.
+TEST_F(BackupTest, ACopyWithoutStepsOfItsOwnGetsItsManifestAndCurrentAnew) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  const auto current = [&] { return copy() / "db" / "CURRENT"; };
+  const auto manifest = [&] { return ManifestOf(copy()); };
+  const std::vector<std::pair<std::function<fs::path()>, void (*)(const fs::path&)>> damages = {
+      {current, [](const fs::path& file) { fs::remove(file); }},
+      {current, [](const fs::path& file) { std::ofstream(file) << "junk"; }},
+      {current, [](const fs::path& file) { fs::resize_file(file, 0); }},
+      {manifest, [](const fs::path& file) { fs::remove(file); }},
+      {manifest, [](const fs::path& file) { fs::resize_file(file, 7); }},
+      {manifest, [](const fs::path& file) { std::ofstream(file, std::ios::app) << "more"; }}};
+  for (const auto& [file, strike] : damages) {
+    const fs::path damaged = file();
+    strike(damaged);
+    const auto report = BackUp(path(), copy());
+    ASSERT_TRUE(report.ok()) << damaged << ": " << report.status().ToString();
+    EXPECT_THAT(report->mended_files, ::testing::ElementsAre(damaged.string()));
+    EXPECT_EQ(report->copied_files, 0u);
+    ExpectCopyHolds({1});
+  }
+  std::ofstream(current()) << "MANIFEST-999999\n";
+  EXPECT_THAT(BackUp(path(), copy()),
+              FailsWith(StatusCode::kFailedPrecondition, "CURRENT names MANIFEST-999999"));
+}
+
+// What lies in a store is the store's, and its writer clears some of it.
+TEST_F(BackupTest, RefusesAFolderInsideOfAStore) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  const fs::path other = folder_.path() / "other";
+  VARVE_ASSERT_OK(Store::Create(other).status());
+  fs::create_symlink(path() / "incoming", folder_.path() / "link");
+  for (const fs::path& inside : {path() / "incoming" / "copy", path() / "spare" / "a" / "copy",
+                                 other / "copy", folder_.path() / "link" / "copy"}) {
+    const auto is_inside = FailsWith(StatusCode::kFailedPrecondition, "lies inside of the store");
+    EXPECT_THAT(BackUp(path(), inside), is_inside);
+    EXPECT_THAT(Store::Create(inside), is_inside);
+    EXPECT_THAT(Store::OpenOrCreate(inside), is_inside);
+    EXPECT_FALSE(fs::exists(inside));
+    EXPECT_FALSE(fs::exists(path() / "spare" / "a"));
+  }
+  VARVE_EXPECT_OK(BackUp(path(), copy()).status());
+  ExpectCopyHolds({1});
 }
 
 TEST_F(BackupTest, RefusesFoldersOfOthers) {

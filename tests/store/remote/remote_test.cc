@@ -94,6 +94,27 @@ TEST_F(RemoteTest, APulledStoreGoesOnAndIsPushedToo) {
   ExpectStoreHolds(copy(), {1, 2});
 }
 
+TEST_F(RemoteTest, AFolderThatHasLostItsManifestIsPulledAnew) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  MustPush();
+  VARVE_ASSERT_OK(Pull(url(), copy()).status());
+  for (const char* const start : {"CURRENT", "MANIFEST-"}) {
+    for (const bool is_cut : {false, true}) {
+      for (const auto& entry : std::filesystem::directory_iterator(copy() / "db")) {
+        if (!entry.path().filename().string().starts_with(start)) continue;
+        is_cut ? std::filesystem::resize_file(entry, 7) : void(std::filesystem::remove(entry));
+      }
+      const auto report = Pull(url(), copy());
+      ASSERT_TRUE(report.ok()) << start << ": " << report.status().ToString();
+      EXPECT_EQ(report->fetched_files, 0u);
+      ExpectStoreHolds(copy(), {1});
+    }
+  }
+  VARVE_ASSERT_OK(SaveIn(copy(), 2));
+  std::filesystem::remove(copy() / "db" / "CURRENT");
+  EXPECT_THAT(Pull(url(), copy()), FailsWith(StatusCode::kFailedPrecondition, "its own steps"));
+}
+
 TEST_F(RemoteTest, APulledCopyOfASealedStoreIsSealedWithTheKey) {
   const std::string key(32, 'k');
   Reset({.store = {.key = key}});
