@@ -273,6 +273,12 @@ Status Salvage::TakeStep(StepKey step, const Take& take) {
     const auto record = view.store->FindStep(step);
     if (record.ok() && !record->has_value()) continue;
     has_record = true;
+    VARVE_ASSIGN_OR_RETURN(const bool from_backup, IsWholeInBackup(view, step));
+    if (from_backup) {
+      VARVE_ASSIGN_OR_RETURN(const bool is_taken, try_source(backup_));
+      if (is_taken) return Status::Ok();
+      first = {};  // the view may have it
+    }
     VARVE_ASSIGN_OR_RETURN(const bool is_taken, try_source(view));
     if (is_taken) return Status::Ok();
   }
@@ -347,6 +353,19 @@ Result<bool> Salvage::MayTakeFromBackup(StepKey step) {
     if (here.ok() && here->has_value() && (*here)->root == (*there)->root) return true;
   }
   return is_backup_of_this_store_ && !LostIn(Family::kSteps, step).empty();
+}
+
+// True when a step of a view may lack something of its state, and the backup has the same save.
+Result<bool> Salvage::IsWholeInBackup(const SalvageSource& view, StepKey step) const {
+  const bool is_in_doubt = std::ranges::any_of(view.left_out, [&](const DamagedTable& table) {
+    return IsOf(table, Family::kState) && MayHoldKeysOf(table, step);
+  });
+  if (!is_in_doubt || backup_.store == nullptr || !is_backup_of_this_store_) return false;
+  const auto here = view.store->FindStep(step), there = backup_.store->FindStep(step);
+  if (IsShortage(here.status())) return here.status();
+  if (IsShortage(there.status())) return there.status();
+  return here.ok() && there.ok() && here->has_value() && there->has_value() &&
+         (*here)->save_id == (*there)->save_id && (*here)->root == (*there)->root;
 }
 
 Status Salvage::Save(SalvageSource& source, StepKey step, StepFaults* faults) {
@@ -453,30 +472,35 @@ Status Salvage::PutRest() {
 
 std::vector<std::string> Salvage::DoubtsOf(const SalvageSource& source, StepKey step) const {
   std::vector<std::string> doubts;
-  if (&source == &backup_) {
+  const bool is_backup = &source == &backup_;
+  const SalvageSource* known = is_backup ? nullptr : &source;  // whose record the step has
+  if (is_backup) {
     const auto there = backup_.store->FindStep(step);
     for (const SalvageSource& view : views_) {
       const auto here = view.store->FindStep(step);
       if (here.ok() && here->has_value() && there.ok() && there->has_value() &&
           (*here)->save_id == (*there)->save_id) {
-        return doubts;
+        known = &view;
+        break;
       }
     }
-    doubts.emplace_back("it may have been replaced, changed or dropped since the backup");
-    return doubts;
+    if (known == nullptr) {
+      doubts.emplace_back("it may have been replaced, changed or dropped since the backup");
+      return doubts;
+    }
   }
-  for (const DamagedTable& table : source.left_out) {
+  for (const DamagedTable& table : known->left_out) {
     if (!MayHoldKeysOf(table, step)) continue;
     if (IsOf(table, Family::kSteps)) {
       doubts.push_back("its metrics, or all of it, may be of an earlier time: " + table.what);
-    } else if (IsOf(table, Family::kState)) {
+    } else if (!is_backup && IsOf(table, Family::kState)) {
       doubts.push_back(
           "its trainer progress and topology may be missing, or those and its items of an earlier "
           "save: " +
           table.what);
     }
   }
-  if (newer_steps_.contains(step)) {
+  if (!is_backup && newer_steps_.contains(step)) {
     doubts.emplace_back("it is an earlier save. The backup has a later one, which cannot be read");
   }
   return doubts;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The steps of a damaged store, and which of them can be read whole from where. A step is tried in
-// each view of the damaged store (store/db/salvage_view.h), then in a backup. Thread rule: one
+// each view of the damaged store (store/db/salvage_view.h), then in a backup. The backup comes
+// first for a save that it has, too, if the view may lack something of its state. Thread rule: one
 // thread at a time.
 #pragma once
 
@@ -78,6 +79,7 @@ class Salvage {
                   const std::string& run);
   const std::string& DamagedRunOf(RunId run);
   Result<bool> MayTakeFromBackup(StepKey step);
+  Result<bool> IsWholeInBackup(const SalvageSource& view, StepKey step) const;
   Status Save(SalvageSource& source, StepKey step, StepFaults* faults);
   Status PutRuns();
   Status PutRest();

@@ -300,6 +300,84 @@ TEST_F(PartialRepairTest, ALostItemLeavesTheTensors) {
   EXPECT_THAT(part.doubts, ElementsAre(HasSubstr("its trainer progress and topology")));
 }
 
+class LostStateTest : public PartialRepairTest {
+ protected:
+  // A copy of the store without the table of the trainer progress of step 10, which has no item.
+  fs::path NewStore() {
+    Reopen();
+    weights_ = Drifted(weights_, 10);
+    auto writer = store_->Begin(10).value();
+    VARVE_EXPECT_OK(writer->Put(weights_.view()));
+    TrainerProgress progress;
+    progress.consumed_samples = 1234;
+    VARVE_EXPECT_OK(writer->SetTrainerProgress(progress));
+    VARVE_EXPECT_OK(writer->Commit().status());
+    facts_ = ReadStep(*store_, {"main", 10}).value().facts;
+    store_.reset();
+    table_ = NewestTable(Family::kState);
+    fs::remove_all(later_);
+    VARVE_EXPECT_OK(BackUp(path(), later_).status());
+    const fs::path store = NewCopy();
+    fs::remove(store / "db" / table_);
+    return store;
+  }
+
+  const fs::path later_ = folder_.path() / "later";
+  std::string table_, facts_;
+};
+
+TEST_F(LostStateTest, ABackupGivesTheStateOfTheSameSave) {
+  const fs::path store = NewStore();
+  const RepairReport report = Repair(store, {.from = later_.string()});
+  EXPECT_THAT(report.lost, IsEmpty());
+  ASSERT_EQ(report.kept.size(), whole_.size() + 1);
+  for (const auto& step : report.kept) {
+    EXPECT_EQ(step.is_from_backup, step.id == (CheckpointId{"main", 10}));
+    EXPECT_THAT(step.doubts, IsEmpty());
+  }
+  const auto reader = Store::OpenForReading(store).value();
+  EXPECT_EQ(ReadStep(*reader, {"main", 10}).value().facts, facts_);
+}
+
+// The backup has the save of step 10 before the one whose state is lost.
+TEST_F(LostStateTest, AnEarlierSaveOfABackupIsNotTaken) {
+  NewStore();
+  Reopen();
+  weights_ = Drifted(weights_, 11);
+  auto writer = store_->Begin(10, {.on_existing = OnExisting::kReplace}).value();
+  VARVE_ASSERT_OK(writer->Put(weights_.view()));
+  VARVE_ASSERT_OK(writer->SetTrainerProgress({}));
+  VARVE_ASSERT_OK(writer->Commit().status());
+  store_.reset();
+  const std::string table = NewestTable(Family::kState);
+  ASSERT_NE(table, table_);
+  const fs::path store = NewCopy();
+  fs::remove(store / "db" / table);
+  const RepairReport report = Repair(store, {.from = later_.string()});
+  EXPECT_EQ(report.kept.size() + report.lost.size(), whole_.size() + 1);
+  for (const auto& step : report.kept) {
+    EXPECT_FALSE(step.is_from_backup && step.id == (CheckpointId{"main", 10}));
+  }
+}
+
+// So the view is the best that there is.
+TEST_F(LostStateTest, ADamagedBackupLeavesTheStepInDoubt) {
+  const fs::path store = NewStore();
+  for (const auto& entry : fs::directory_iterator(later_ / "db")) {
+    const bool has_chunks = entry.path().extension() == ".sst" && entry.file_size() > 10000;
+    if (has_chunks) fs::remove(entry.path());
+  }
+  const RepairReport report = Repair(store, {.from = later_.string()});
+  EXPECT_THAT(report.lost, IsEmpty());
+  ASSERT_EQ(report.kept.size(), whole_.size() + 1);
+  for (const auto& step : report.kept) {
+    EXPECT_FALSE(step.is_from_backup);
+    if (step.id == (CheckpointId{"main", 10})) {
+      EXPECT_THAT(step.doubts, ElementsAre(HasSubstr("its trainer progress and topology")));
+    }
+  }
+}
+
 // Nothing says which tensors a step had whose record is lost, or all of whose tensors are.
 TEST_F(PartialRepairTest, AStepWithoutReadableTensorsIsNotKept) {
   for (const Family family : {Family::kSteps, Family::kTensors}) {
