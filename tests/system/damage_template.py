@@ -170,7 +170,7 @@ class Template:
             expected = {name for name in self.steps if needed[name] & saves}
             if tables[file] != expected:
                 wrong.append(f"{file} of lists takes {tables[file]}, expected {expected}")
-        if len(set(firsts.values())) != len(firsts) or not firsts:
+        if len(set(firsts.values())) != len(firsts) or min(firsts.values(), default=0) != 1:
             wrong.append(f"tables of lists, and the first step that each takes: {firsts}")
         return wrong
 
