@@ -49,11 +49,11 @@ struct BackupReport {
 //
 // Thread rule: any thread. One call at a time for each destination.
 //
-// kNotFound: there is no store. kFailedPrecondition has three cases. `store` is the root of a group.
-// `destination` lies inside of a store. `destination` holds something else, the copy of another
-// store, or a copy with steps of its own, which would be lost. kLocked: the destination is in use.
-// kCorruption: the store or a file of the copy is damaged. The message names the file. The earlier
-// copy stays.
+// kNotFound: there is no store. kFailedPrecondition has three cases. `store` is the root of a
+// group. `destination` lies inside of a store. `destination` holds something else, the copy of
+// another store, or a copy with steps of its own, which would be lost. kLocked: the destination is
+// in use. kCorruption: the store or a file of the copy is damaged. The message names the file. The
+// earlier copy stays.
 Result<BackupReport> BackUp(const std::filesystem::path& store,
                             const std::filesystem::path& destination,
                             const BackupOptions& options = {});

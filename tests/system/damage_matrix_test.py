@@ -5,13 +5,16 @@ A file is missing, cut in half, empty, has its last 4 KiB zeroed or one bit flip
 ingested table, which no checksum covers. Or a pipe or a folder has its name: who opens a pipe waits for ever.
 Then these are asked:
 
-- readers: an answer is that of the whole store, or an error with exit code 3. Steps that are older
-  than the file are read as before.
+- readers: an answer is that of the whole store, or an error with exit code 3. Steps that do not need the
+  file are read as before.
 - `check --read-data`: it finds the damage, unless every answer is whole. It names the steps that are lost.
-- a writer: it saves a step, or refuses with exit code 3.
-- `repair`: every step that a reader could read is kept, the store checks clean and can be written.
+- a writer: it saves a step, or refuses with exit code 3 and names `varve repair`.
+- `repair`: it finds what the check found. It keeps every step that a reader could read, and loses those
+  that need a lost table (damage_template.py). Only the loss of a table loses steps. The store checks clean
+  and can be written.
 
-VARVE_FULL_SIZE=1 takes every kind of damage for every file, else only some.
+It prints the damages that a check finds harmless. VARVE_FULL_SIZE=1 takes every kind of damage for every
+file, else only some.
 """
 
 import argparse
@@ -22,31 +25,18 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 
 import harness
-import safetensors_bytes as files
+from damage_template import Template, varve
 
 FULL_SIZE = "VARVE_FULL_SIZE" in os.environ
-MAX_TENSOR_BYTES = 20_000
-NUM_STEPS = 20
 TABLE_BITS = ("first", "middle", "late", "index", "footer", "number", "random")
 OTHER_BITS = ("first", "middle", "late", "random", "random2", "random3")
 # A repair makes anew what tables of these families hold.
 DERIVED_FAMILIES = ("births", "counts", "index", "meta")
 WHOLE_KINDS = ("missing", "half", "empty", "zeros", "pipe", "folder")
 ZEROED = 4096
-
-
-def run(*command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=250)
-    assert done.returncode >= 0, f"{command} died of signal {-done.returncode}\n{done.stderr}"
-    return done
-
-
-def varve(store, *arguments):
-    return run(harness.program("varve"), "-s", store, *arguments)
 
 
 def kind_of(file):
@@ -58,67 +48,12 @@ def kind_of(file):
     return "log" if name.endswith(".log") else name
 
 
-class Template:
-    """A store of 20 steps and a fork, and what every question about it is answered."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.store = folder / "store"
-        self.since = {}  # file -> the first step that was saved with it there
-        for steps in (range(1, 15), range(15, NUM_STEPS + 1)):  # save ids go on in another block
-            with harness.StoreTool(self.store, MAX_TENSOR_BYTES) as tool:
-                for step in steps:
-                    tool.must(f"save {step} {step}")
-                    self.note(step)
-        harness.varve(self.store, "tag", 3, "good")
-        harness.varve(self.store, "metric", 7, "loss=0.5")
-        harness.varve(self.store, "fork", "main", "side", "--at", 5)
-        self.note(NUM_STEPS)
-        self.input = files.write(
-            folder / "in.safetensors", {"w": files.random_tensor(random.Random(2), "F32", [500])}
-        )
-        self.steps = [f"main@{step}" for step in range(1, NUM_STEPS + 1)] + ["side@5"]
-        self.listed = {q: self.list(self.store, q).stdout for q in ("steps", "runs")}
-        self.read = self.read_steps(self.store)
-        assert not any(text.startswith("error") for text in self.read.values()), self.read
-        self.files = sorted(
-            file.relative_to(self.store) for file in self.store.rglob("*") if file.is_file()
-        )
-        self.families = self.find_families()
-
-    def note(self, step):
-        for file in (self.store / "db").glob("*.sst"):
-            self.since.setdefault(file.name, step)
-
-    def find_families(self):
-        """Table file -> family, as a check names it once the file is missing."""
-        tables = list(self.store.rglob("*.sst"))
-        for file in tables:
-            file.rename(file.with_suffix(".saved"))
-        said = varve(self.store, "check").stdout
-        for file in tables:
-            file.with_suffix(".saved").rename(file)
-        families = dict(re.findall(r"(\d+\.sst) of family (\w+) is missing", said))
-        assert len(families) == len(tables), said
-        return families
-
-    def list(self, store, question):
-        return varve(store, "--json", question)
-
-    def read_steps(self, store, steps=None):
-        steps = self.steps if steps is None else steps
-        done = run(harness.program("damage_reader"), store, MAX_TENSOR_BYTES, *steps)
-        if done.returncode == 1:
-            return dict.fromkeys(steps, done.stdout.strip())
-        return dict(line.split(" ", 1) for line in done.stdout.splitlines())
-
-
 def damaged_steps(check):
     return {f"{step['run']}@{step['step']}" for step in json.loads(check.stdout)["damaged_steps"]}
 
 
 def damage(file, kind, rng):
-    """Damages the file. False: it would be as before."""
+    """Damages the file, and says where. Empty: it would be as before."""
     data = bytearray(file.read_bytes())
     if kind in ("missing", "pipe", "folder"):
         file.unlink()
@@ -126,18 +61,18 @@ def damage(file, kind, rng):
             os.mkfifo(file)
         if kind == "folder":
             file.mkdir()
-        return True
+        return kind
     if kind in ("half", "empty"):
         kept = len(data) // 2 if kind == "half" else 0
         file.write_bytes(data[:kept])
-        return kept != len(data)
+        return kind if kept != len(data) else ""
     if kind == "zeros":
         changed = any(data[-ZEROED:])
         file.write_bytes(data[:-ZEROED] + bytes(len(data[-ZEROED:])))
-        return changed
+        return kind if changed else ""
     number = data.rfind(b"global_seqno")
     if not data or kind == "bit number" and number < 0:
-        return False
+        return ""
     place = {
         "number": number + len("global_seqno") + 2,
         "first": min(17, len(data) - 1),
@@ -146,9 +81,10 @@ def damage(file, kind, rng):
         "index": max(0, len(data) - 220),
         "footer": max(0, len(data) - 20),
     }.get(kind.partition(" ")[2], rng.randrange(len(data)))
-    data[place] ^= 1 << rng.randrange(8)
+    bit = rng.randrange(8)
+    data[place] ^= 1 << bit
     file.write_bytes(data)
-    return True
+    return f"bit {bit} of byte {place} of {len(data)}"
 
 
 class Case:
@@ -160,7 +96,7 @@ class Case:
         self.seed = seed
         self.faults = []
         self.silent = 0
-        self.lost = 0
+        self.lost = set()
         self.outcome = "no change"
         self.family = template.families.get(file.name)
 
@@ -178,7 +114,8 @@ class Case:
             for store in (self.store, self.folder / "written"):
                 shutil.copytree(self.template.store, store)
                 rng = random.Random(f"{self.seed} {self.file} {self.kind}")
-                if not damage(store / self.file, self.kind, rng):
+                self.place = damage(store / self.file, self.kind, rng)
+                if not self.place:
                     return self
             self.ask_readers()
             self.ask_check()
@@ -215,13 +152,45 @@ class Case:
                 self.tells_a_lie(f"{name}: {text}")
             else:
                 self.expect(text.startswith("error: corruption"), f"{name}: {text}")
-                self.expect(not self.is_older(name), f"{name} is older than the file: {text}")
+        if self.family == "chunks":
+            lost = {name for name, text in self.found.items() if text.startswith("error")}
+            self.expect_needed(lost, "readers")
 
-    def is_older(self, name):
-        """The step was saved before the file of chunks was there."""
-        run_name, step = name.split("@")
-        since = self.template.since.get(self.file.name, 0)
-        return self.family == "chunks" and run_name == "main" and int(step) < since
+    def expect_hidden(self):
+        """Which steps readers do not read although repair keeps them.
+
+        Readers find chunks and lists by their addresses. They scan `state` and `tensors`, and a lost table
+        hides all between its first and its last key. A damaged block of records hides its neighbours. Repair
+        opens the store without the table. It also takes the older record of a step whose metrics were
+        changed, and a reader does not, so nothing is asked of `steps`.
+        """
+        unread = {name for name, text in self.found.items() if text.startswith("error")}
+        hidden = unread - self.lost
+        if self.family in ("state", "tensors"):
+            order = self.template.in_order_of_keys()
+            places = [order.index(name) for name in self.lost] or [0]
+            first, last = min(places), max(places)
+            if self.kind in WHOLE_KINDS:
+                between = set(order[first : last + 1]) - self.lost
+                self.expect(hidden == between, f"hidden: {hidden}, expected {between}")
+            else:
+                while first > 0 and order[first - 1] in unread:
+                    first -= 1
+                while last + 1 < len(order) and order[last + 1] in unread:
+                    last += 1
+                far = hidden - set(order[first : last + 1])
+                self.expect(not far, f"not read, kept by repair, and no neighbours: {far}")
+        elif self.family and self.family != "steps":
+            self.expect(not hidden, f"not read, and kept by repair: {hidden}")
+
+    def expect_needed(self, lost, who):
+        """A whole table of chunks takes exactly the steps that need it, and a bit of it no others."""
+        needers = self.template.needers[self.file.name]
+        is_right = lost == needers if self.kind in WHOLE_KINDS else lost <= needers
+        wrong = sorted(lost ^ needers)
+        self.expect(
+            is_right, f"{who} lose {sorted(lost)}, which differs in {wrong} from what needs it"
+        )
 
     def ask_check(self):
         done = varve(self.store, "--json", "check", "--read-data")
@@ -269,23 +238,24 @@ class Case:
         report = json.loads(done.stdout)
         if not report["damage"]:
             self.expect(self.is_whole, "repair finds nothing")
+            self.expect(self.outcome == "harmless", "check finds damage, and repair finds nothing")
             return
         found = self.template.read_steps(self.store)
         kept = {f"{step['run']}@{step['step']}" for step in report["kept"]}
         lost = {f"{step['run']}@{step['step']}" for step in report["lost"]}
-        self.lost = len(self.template.steps) - len(report["kept"])
-        if self.family in DERIVED_FAMILIES:
-            self.expect(self.lost == 0, f"repair loses {self.lost} steps")
+        if self.family is None or self.family in DERIVED_FAMILIES:
+            num_lost = len(self.template.steps) - len(report["kept"])
+            self.expect(num_lost == 0, f"repair loses {num_lost} steps")
+        if self.family == "chunks":
+            self.expect_needed(set(self.template.steps) - kept, "repairs")
         if self.family == "meta":
             self.ask_repaired_without_names(kept)
         if self.family != "meta":  # which run is which may not be known
+            self.lost = set(self.template.steps) - kept
+            self.expect_hidden()
             for name, text in self.found.items():
                 if not text.startswith("error"):
                     self.expect(name in kept, f"repair loses {name}, which can be read")
-                elif self.family and self.family != "steps":
-                    # A damaged file hides no key of another one. But repair takes the older record
-                    # of a step whose metrics were changed, and a reader does not.
-                    self.expect(name not in kept, f"{name} is not read, repair keeps it: {text}")
             for name in set(self.template.steps) - kept - lost:
                 self.expect(self.family == "steps" or report["warnings"], f"{name} is not named")
             for name in kept:
@@ -324,7 +294,8 @@ class Case:
         self.expect(
             done.returncode == harness.DAMAGED, f"a writer exits {done.returncode}: {done.stderr}"
         )
-        self.expect(self.file.name in done.stderr, f"a writer says: {done.stderr}")
+        for text in (self.file.name, "varve repair"):
+            self.expect(text in done.stderr, f"a writer does not say {text}: {done.stderr}")
 
 
 def cases(template):
@@ -345,19 +316,14 @@ def cases(template):
             yield file, kind
 
 
-def find_wrong_losses(table, num_steps):
-    """A table that is gone takes its own steps with it and no others, as docs/durability.md says.
-
-    So over all tables of a family each step is lost once. The step with a metric has two records. If they
-    lie in two tables, none of these takes the step.
-    """
-    wrong = []
-    for family in ("lists", "state", "steps", "tensors"):
-        lost = table[f"tables of {family}", "missing"]["steps lost"]
-        least = num_steps - 1 if family == "steps" else num_steps
-        if not least <= lost <= num_steps:
-            wrong.append(f"tables of {family}: {lost} steps are lost, expected {num_steps}")
-    return wrong
+def print_harmless(cases):
+    """Each damage that a check finds harmless, by file. A reader of the list sees what they are."""
+    places = collections.defaultdict(list)
+    for case in cases:
+        if case.outcome == "harmless":
+            places[case.file, case.family].append(case.place)
+    for (file, family), each in sorted(places.items(), key=lambda item: str(item[0])):
+        print(f"harmless: {file}{f' of {family}' if family else ''}: {', '.join(each)}")
 
 
 def main():
@@ -368,37 +334,38 @@ def main():
     )
     options = parser.parse_args()
     table = collections.defaultdict(collections.Counter)
-    faults, silent = [], 0
     with harness.clean_folder() as folder:
         template = Template(folder)
+        chosen = [
+            (file, kind)
+            for file, kind in cases(template)
+            if options.only in f"{file} {kind} {template.families.get(file.name, '')}"
+        ]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            chosen = [
-                (file, kind)
-                for file, kind in cases(template)
-                if options.only in f"{file} {kind} {template.families.get(file.name, '')}"
-            ]
-            done = pool.map(
-                lambda i: Case(template, folder / f"case{i}", *chosen[i], options.seed).judge(),
-                range(len(chosen)),
+            done = list(
+                pool.map(
+                    lambda i: Case(template, folder / f"case{i}", *chosen[i], options.seed).judge(),
+                    range(len(chosen)),
+                )
             )
-            for case in done:
-                row = f"tables of {case.family}" if case.family else kind_of(case.file)
-                table[row, case.kind.partition(" ")[0]][case.outcome] += 1
-                table[row, case.kind.partition(" ")[0]]["steps lost"] += case.lost
-                faults += case.faults
-                silent += case.silent
-        if FULL_SIZE and not options.only:
-            faults += find_wrong_losses(table, len(template.steps))
+        for case in done:
+            row = f"tables of {case.family}" if case.family else kind_of(case.file)
+            outcomes = table[row, case.kind.partition(" ")[0]]
+            outcomes[case.outcome] += 1
+            outcomes["steps lost"] += len(case.lost)
+        faults = [fault for case in done for fault in case.faults]
+        gone = [case for case in done if case.family and case.kind == "missing"]
+        if len(gone) == len(template.families):
+            faults += template.find_wrong_losses({case.file.name: case.lost for case in gone})
         print(f"{'file':<20} {'damage':<8} outcomes")
         for (row, kind), outcomes in sorted(table.items()):
             text = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()) if count)
             print(f"{row:<20} {kind:<8} {text}")
-        num_changed = sum(
-            sum(each.values()) - each["no change"] - each["steps lost"] for each in table.values()
-        )
+        print_harmless(done)
+        num_changed = sum(case.outcome != "no change" for case in done)
         print(
             f"{num_changed} damages of {len(template.files)} files, seed {options.seed}: "
-            f"{silent} silent answers, {len(faults)} faults"
+            f"{sum(case.silent for case in done)} silent answers, {len(faults)} faults"
         )
         assert not faults, "\n".join(fault[:600] for fault in faults[:40])
     return 0
