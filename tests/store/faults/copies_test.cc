@@ -81,6 +81,25 @@ TEST_F(BackupFaultsTest, ALackOfDescriptorsIsNoDamage) {
   SweepEach(scenario, {.path = copy().string(), .call = "open", .error = EMFILE});
 }
 
+// A backup reads the manifest and the tables that it has copied before CURRENT names them.
+TEST_F(BackupFaultsTest, PlantedMistakesAreFound) {
+  MakeTemplate();
+  const Scenario scenario = Backup([this] { StartFromTemplate(); }, State(), before_);
+  for (const std::string file : {"FORMAT", "db/CURRENT"}) {
+    const std::string path = copy() / file;
+    ExpectFound(scenario, "a short write of " + file + " of a backup is taken for whole",
+                {.path = path, .call = "writes", .short_write = true});
+    ExpectFound(scenario, "a failed sync of " + file + " of a backup is taken for done",
+                {.path = path, .call = "syncs", .error = EIO, .lose = true});
+  }
+  for (const std::string file : {"db/MANIFEST-", "db/0"}) {
+    ExpectHarmless(scenario, "a short write of " + file + " of a backup is taken for whole",
+                   {.path = copy() / file, .call = "writes", .short_write = true});
+    ExpectHarmless(scenario, "a failed sync of " + file + " of a backup is taken for done",
+                   {.path = copy() / file, .call = "syncs", .error = EIO, .lose = true});
+  }
+}
+
 class RepairFaultsTest : public FaultsTest {
  protected:
   // The store has lost the frames of its last save.

@@ -3,6 +3,7 @@
 // Mistakes in how a program takes the errors of calls. They are planted below it: the call fails,
 // and the program is told that it was done. The sweep must find each of them.
 #include <cerrno>
+#include <filesystem>
 
 #include "tests/store/faults/store_faults.h"
 
@@ -67,6 +68,26 @@ TEST_F(PlantedFaultsTest, InTablesAreFoundByTheCommit) {
                    {.path = file, .call = "syncs", .error = EIO, .lose = true});
   }
   ExpectHarmless(Save(), "a failed link is taken for done", {.call = "link", .error = EIO});
+}
+
+// A save that fails breaks the store on the disk. The next call mends it before it saves, so the
+// open store never sees the damage.
+TEST_F(PlantedFaultsTest, WhatARetryMendsIsFound) {
+  MakeTemplate();
+  StartFromTemplate();
+  const std::filesystem::path current = path() / "db/CURRENT", aside = path() / "aside";
+  const Operation save = [&]() -> Status {
+    if (std::filesystem::exists(current)) {
+      std::filesystem::rename(current, aside);
+      return Status::IOError("planted");
+    }
+    std::filesystem::rename(aside, current);
+    return SaveStep(4, 4);
+  };
+  State after = before_;
+  after.Put({"main", 4}, ContentOfStep(4));
+  const std::string fault = JudgeOperation(save, save(), before_, after);
+  EXPECT_THAT(fault, ::testing::StartsWith("reading a copy: "));
 }
 
 }  // namespace

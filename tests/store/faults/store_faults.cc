@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/store/faults/store_faults.h"
 
+#include <algorithm>
+
+#include "tests/store/model/copy_folder.h"
+
 namespace varve::internal::testing {
 
 namespace fs = std::filesystem;
@@ -23,6 +27,11 @@ void FaultsTest::MakeTemplate(const std::function<void()>& more) {
   fs::rename(path(), template_path());
 }
 
+void FaultsTest::ReplaceTemplate(const fs::path& by) {
+  fs::remove_all(template_path());
+  fs::rename(by, template_path());
+}
+
 void FaultsTest::RemoveRound() {
   store_.reset();
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_.path())) {
@@ -30,9 +39,13 @@ void FaultsTest::RemoveRound() {
   }
 }
 
-void FaultsTest::StartFromTemplate() {
+void FaultsTest::CopyTemplate() {
   RemoveRound();
   fs::copy(template_path(), path(), fs::copy_options::recursive);
+}
+
+void FaultsTest::StartFromTemplate() {
+  CopyTemplate();
   Reopen(closing_options_);
 }
 
@@ -76,14 +89,37 @@ std::string FaultsTest::JudgeUse(State state) {
   return fs::is_empty(path() / "incoming") ? "" : "incoming is not empty";
 }
 
+// What a process that dies now leaves. A retry, a save or the closing of the store could mend it.
+std::string FaultsTest::JudgeDisk(const std::vector<State>& allowed) {
+  const fs::path copy = folder_.path() / "died";
+  const bool may_lack =
+      std::ranges::any_of(allowed, [](const State& state) { return !state.exists; });
+  if (may_lack && !fs::exists(path())) return "";
+  if (const Status copied = CopyAtOneMoment(path(), copy); !copied.ok()) return copied.ToString();
+  std::string fault;
+  {
+    const auto reader = Store::OpenForReading(copy);
+    if (reader.ok()) fault = CheckState(**reader, allowed);
+    if (!reader.ok() && !may_lack) fault = reader.status().ToString();
+    if (!fault.empty()) return "reading a copy: " + fault;
+  }
+  {
+    const auto store = may_lack ? Store::OpenOrCreate(copy, {.store = closing_options_})
+                                : Store::Open(copy, closing_options_);
+    if (!store.ok()) return "opening a copy: " + store.status().ToString();
+    if (!may_lack) fault = CheckState(**store, allowed);
+    if (fault.empty()) fault = CheckClean(**store);
+  }
+  fs::remove_all(copy);
+  return fault.empty() ? "" : "a copy: " + fault;
+}
+
 std::string FaultsTest::JudgeOperation(const Operation& operation, const Status& status,
                                        const State& before, const State& after) {
-  std::string fault;
-  const bool may_lack = !before.exists && !status.ok();
-  if (!may_lack) {
+  const std::vector<State> allowed = status.ok() ? std::vector{after} : std::vector{before, after};
+  std::string fault = JudgeDisk(allowed);
+  if (fault.empty() && (before.exists || status.ok())) {
     fault = OpenIfClosed();
-    const std::vector<State> allowed =
-        status.ok() ? std::vector{after} : std::vector{before, after};
     if (fault.empty()) fault = CheckState(*store_, allowed);
   }
   if (fault.empty()) fault = Retry(operation, status);

@@ -19,25 +19,30 @@ class FaultsTest : public FaultSweepTest {
   // Step 1 has a tag and a metric. Then `more` changes the store, and says so in `before_`.
   void MakeTemplate(const std::function<void()>& more = [] {});
 
+  void ReplaceTemplate(const std::filesystem::path& by);
+
   // `change` says what the operation changes of what the store holds. An operation may close the
   // store. Else the same store, still open, must hold what it should.
   Scenario OfStore(Operation operation, const Change& change);
   // Each round starts so.
   void StartFromTemplate();
+  void CopyTemplate();  // the same, but nobody opens the store
   void RemoveRound();
 
   Status SaveStep(uint64_t step, uint64_t content, OnExisting on_existing = OnExisting::kError) {
     return SaveContentOf(store_.get(), {"main", step}, content, on_existing);
   }
 
-  // What is wrong with the store after the operation has said `status`, and after it was called
-  // again if that was an error. Empty = nothing.
+  // What is wrong with the store after the operation has said `status`. First a copy of its folder
+  // is judged, then the same store, after the operation was called again if that was an error.
+  // Empty = nothing.
   std::string JudgeOperation(const Operation& operation, const Status& status, const State& before,
                              const State& after);
 
   State before_;
 
  private:
+  std::string JudgeDisk(const std::vector<State>& allowed);
   std::string OpenIfClosed();
   std::string Retry(const Operation& operation, const Status& status);
   std::string JudgeUse(State state);

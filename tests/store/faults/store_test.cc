@@ -8,6 +8,7 @@
 
 #include "store/ops/inbox.h"
 #include "tests/store/faults/store_faults.h"
+#include "tests/store/model/copy_folder.h"
 #include "varve/request.h"
 
 // GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
@@ -108,26 +109,92 @@ TEST_F(FaultsTest, ReclaimOfAPart) {
   SweepAll(OfStore([&] { return store_->Reclaim({.all = true}).status(); }, Nothing));
 }
 
-// Small files become one. A save in progress keeps the template's from being merged before.
-TEST_F(FaultsTest, Merge) {
-  constexpr size_t kEnough = 16;
-  size_t num_before = 0;
-  MakeTemplate([&] {
-    // The save id of a writer is lower than those of the later saves.
-    std::vector<std::unique_ptr<CheckpointWriter>> open;
-    open.push_back(store_->Begin(1000).value());
+// Many small files become one.
+class MergeFaultsTest : public FaultsTest {
+ protected:
+  static constexpr uint64_t kEnough = 16;
+
+  // A save in progress keeps the files of these from being merged. Its id is lower than theirs.
+  void SaveMany() {
+    open_ = store_->Begin(1000).value();
+    for (uint64_t step = 10; step < 10 + kEnough; ++step) VARVE_ASSERT_OK(SaveStep(step, step));
+    ASSERT_GE(FilesOf(Family::kChunks).size(), kEnough);
+  }
+  void NoteMany() {
     for (uint64_t step = 10; step < 10 + kEnough; ++step) {
-      VARVE_ASSERT_OK(SaveStep(step, step));
       before_.Put({"main", step}, ContentOfStep(step));
     }
-    num_before = FilesOf(Family::kChunks).size();
-  });
-  ASSERT_GE(num_before, kEnough);
-  const Operation merge = [&] { return store_->Reclaim({.all = true}).status(); };
-  StartFromTemplate();
+  }
+  // A writer would merge at once.
+  void ExpectMerged() {
+    store_ = Store::OpenForReading(path()).value();
+    EXPECT_LT(FilesOf(Family::kChunks).size(), kEnough / 2) << "nothing was merged";
+  }
+
+  Scenario InTheBackground() {
+    const fs::path unmerged = folder_.path() / "unmerged";
+    MakeTemplate([&] {
+      SaveMany();
+      NoteMany();
+      VARVE_ASSERT_OK(CopyAtOneMoment(path(), unmerged));
+      open_.reset();
+    });
+    ReplaceTemplate(unmerged);
+    const Operation open_and_close = [this]() -> Status {
+      store_.reset();
+      VARVE_ASSIGN_OR_RETURN(store_, Store::Open(path(), closing_options_));
+      store_.reset();
+      return Status::Ok();
+    };
+    Scenario scenario = OfStore(open_and_close, Nothing);
+    scenario.start = [this] { CopyTemplate(); };
+    return scenario;
+  }
+
+  std::unique_ptr<CheckpointWriter> open_;
+};
+
+// The thread of the writer may merge before the reclaim does, but only while calls fail.
+TEST_F(MergeFaultsTest, AReclaimMerges) {
+  MakeTemplate();
+  NoteMany();
+  const Operation merge = [&] {
+    open_.reset();
+    return store_->Reclaim({.all = true}).status();
+  };
+  Scenario scenario = OfStore(merge, Nothing);
+  scenario.start = [&] {
+    open_.reset();
+    StartFromTemplate();
+    SaveMany();
+  };
+  ASSERT_NO_FATAL_FAILURE(scenario.start());
   VARVE_ASSERT_OK(merge());
-  EXPECT_LT(FilesOf(Family::kChunks).size(), kEnough / 2) << "nothing was merged";
-  SweepAll(OfStore(merge, Nothing));
+  store_.reset();
+  ExpectMerged();
+  SweepAll(scenario);
+}
+
+// The thread of the writer merges once after opening, and no caller hears of its errors. The store
+// waits for it when it is closed. Meanwhile RocksDB merges the files of other families.
+TEST_F(MergeFaultsTest, TheBackgroundMerges) {
+  const Scenario scenario = InTheBackground();
+  ASSERT_NO_FATAL_FAILURE(scenario.start());
+  VARVE_ASSERT_OK(scenario.run());
+  ExpectMerged();
+  SweepAll(scenario);
+}
+
+// RocksDB reads what it has merged before the manifest names it.
+TEST_F(MergeFaultsTest, PlantedMistakesAreFoundByTheMerge) {
+  const Scenario scenario = InTheBackground();
+  const std::string merged = ".sst";
+  ExpectHarmless(scenario, "an error of a write of a merged table is swallowed",
+                 {.path = merged, .call = "writes", .error = EIO});
+  ExpectHarmless(scenario, "a short write of a merged table is taken for whole",
+                 {.path = merged, .call = "writes", .short_write = true});
+  ExpectHarmless(scenario, "a failed sync of a merged table is taken for done",
+                 {.path = merged, .call = "syncs", .error = EIO, .lose = true});
 }
 
 TEST_F(FaultsTest, Fork) {

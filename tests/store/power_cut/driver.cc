@@ -25,6 +25,30 @@ std::vector<size_t> SyncsOf(const Ops& ops) {
 }
 
 bool IsSync(const DiskOp& op, const Chosen& chosen) { return op.kind == Kind::kSync && chosen(op); }
+bool IsReturn(const DiskOp& op) { return op.kind == Kind::kMark && op.at % 2 == 1; }
+
+bool Same(const DiskOp& a, const DiskOp& b) {
+  return a.kind == b.kind && a.number == b.number && a.folder == b.folder && a.name == b.name &&
+         a.at == b.at;
+}
+
+// Plants in those operations whose names are `chosen`.
+Plant InOperations(const std::vector<std::string>& names,
+                   const std::function<bool(const std::string& name)>& chosen, const Plant& plant) {
+  return [=](const Ops& ops) {
+    Ops planted, operation;
+    for (const DiskOp& op : ops) {
+      operation.push_back(op);
+      if (op.kind != Kind::kMark) continue;
+      const bool is_chosen = IsReturn(op) && chosen(names[op.at / 2]);
+      if (is_chosen) operation = plant(std::move(operation));
+      planted.insert(planted.end(), operation.begin(), operation.end());
+      operation.clear();
+    }
+    planted.insert(planted.end(), operation.begin(), operation.end());
+    return planted;
+  };
+}
 
 }  // namespace
 
@@ -46,20 +70,28 @@ Plant LateSyncs(const Chosen& chosen) {
   return [chosen](const Ops& ops) {
     Ops planted, late;
     for (const DiskOp& op : ops) {
-      const bool returns = op.kind == Kind::kMark && op.at % 2 == 1;
-      if (returns) planted.insert(planted.end(), late.begin(), late.end());
-      if (returns) late.clear();
+      if (IsReturn(op)) planted.insert(planted.end(), late.begin(), late.end());
+      if (IsReturn(op)) late.clear();
       (IsSync(op, chosen) ? late : planted).push_back(op);
     }
     return planted;
   };
 }
 
-// Lets the power fail, and counts. With `at_syncs` all that is not synced is lost after every sync,
-// too.
+Plant Only(const Recorded& recorded, const std::string& name, const Plant& plant) {
+  return InOperations(
+      recorded.names, [name](const std::string& each) { return each == name; }, plant);
+}
+Plant Except(const Recorded& recorded, const std::string& name, const Plant& plant) {
+  return InOperations(
+      recorded.names, [name](const std::string& each) { return each != name; }, plant);
+}
+
+// Lets the power fail from operation `first` on, and counts. With `at_syncs` all that is not synced
+// is lost after every sync, too.
 PowerCutTest::Verdict PowerCutTest::Drive(const Recorded& recorded, const Ops& ops,
-                                          const Judge& judge, uint64_t stride, bool at_syncs,
-                                          size_t max_faults) {
+                                          const Judge& judge, size_t first, uint64_t stride,
+                                          bool at_syncs, size_t max_faults) {
   Verdict verdict;
   Disk disk;
   Moment moment;
@@ -70,7 +102,7 @@ PowerCutTest::Verdict PowerCutTest::Drive(const Recorded& recorded, const Ops& o
     has_synced |= is_mark || ops[i].kind == Kind::kSync;
     if (is_mark) moment.has_begun = ops[i].at % 2 == 0;
     if (is_mark) moment.num_done = (ops[i].at + 1) / 2;
-    if (i + 1 < recorded.first) continue;
+    if (i + 1 < first) continue;
     const bool is_acknowledged = is_mark && !moment.has_begun;
     const uint64_t turn = (i - recorded.first) / stride;
     const bool is_sync = at_syncs && ops[i].kind == Kind::kSync;
@@ -110,12 +142,16 @@ PowerCutTest::Verdict PowerCutTest::DrivePlanted(const Recorded& recorded, const
   const Ops planted = plant(Ops(begin, recorded.ops.end()));
   ops.insert(ops.end(), planted.begin(), planted.end());
   EXPECT_TRUE(SyncsOf(ops) != SyncsOf(recorded.ops)) << mistake << " changes nothing";
-  return Drive(recorded, ops, judge, FullSize() ? 1 : ops.size(), /*at_syncs=*/true, 1);
+  // What comes before the mistake is as it was.
+  const auto mistake_at = std::ranges::mismatch(ops, recorded.ops, Same).in1;
+  const auto first = std::max(recorded.first, static_cast<size_t>(mistake_at - ops.begin()));
+  return Drive(recorded, ops, judge, first, FullSize() ? 1 : ops.size(), /*at_syncs=*/true, 1);
 }
 
 void PowerCutTest::ExpectNoFaults(const Recorded& recorded, const Judge& judge, uint64_t stride) {
   const Verdict verdict =
-      Drive(recorded, recorded.ops, judge, FullSize() ? 1 : stride, /*at_syncs=*/false, 5);
+      Drive(recorded, recorded.ops, judge, recorded.first, FullSize() ? 1 : stride,
+            /*at_syncs=*/false, 5);
   for (const std::string& fault : verdict.faults) ADD_FAILURE() << fault;
   std::cout << verdict.cuts << " power cuts at " << verdict.operations << " operations, "
             << verdict.faults.size() << " violations\n";

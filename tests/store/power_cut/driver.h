@@ -42,6 +42,9 @@ Chosen Folder(const std::string& path);
 Plant WithoutSyncs(Chosen chosen);
 // The program syncs these last of all that an operation does, right before it returns.
 Plant LateSyncs(const Chosen& chosen);
+// The program makes the mistake only in operations of this name, or not in them.
+Plant Only(const Recorded& recorded, const std::string& name, const Plant& plant);
+Plant Except(const Recorded& recorded, const std::string& name, const Plant& plant);
 
 class PowerCutTest : public ::testing::Test {
  protected:
@@ -73,8 +76,8 @@ class PowerCutTest : public ::testing::Test {
     std::vector<std::string> faults;
   };
 
-  Verdict Drive(const Recorded& recorded, const Ops& ops, const Judge& judge, uint64_t stride,
-                bool at_syncs, size_t max_faults);
+  Verdict Drive(const Recorded& recorded, const Ops& ops, const Judge& judge, size_t first,
+                uint64_t stride, bool at_syncs, size_t max_faults);
   Verdict DrivePlanted(const Recorded& recorded, const Judge& judge, const std::string& mistake,
                        const Plant& plant);
 };

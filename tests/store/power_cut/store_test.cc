@@ -188,6 +188,44 @@ TEST_F(StorePowerCutTest, PlantedMistakesAreFound) {
   find("names of tables are synced after the manifest names them", LateSyncs(Folder("store/db")));
 }
 
+TEST_F(StorePowerCutTest, PlantedMistakesOfMakingAStoreAreFound) {
+  const auto find = [&](const std::string& mistake, const Plant& plant) {
+    ExpectFound(recorded_, judge(), mistake, Only(recorded_, "create", plant));
+  };
+  const Chosen format = Path("store/FORMAT");
+  find("the first manifest is not synced", WithoutSyncs(Path("store/db/MANIFEST-")));
+  find("the folder of the new database is not synced", WithoutSyncs(Folder("store/db")));
+  find("FORMAT is not synced", WithoutSyncs(format));
+  find("FORMAT is synced after it has its name", LateSyncs(format));
+  find("the name of FORMAT is not synced", WithoutSyncs(Folder("store")));
+  find("the name of the store is not synced", WithoutSyncs(Folder("")));
+}
+
+TEST_F(StorePowerCutTest, PlantedMistakesOfTheManifestAreFound) {
+  const Chosen manifest = Path("store/db/MANIFEST-");
+  ExpectFound(recorded_, judge(), "the manifest is not synced",
+              Except(recorded_, "create", WithoutSyncs(manifest)));
+  for (const std::string operation : {"reclaim", "drop"}) {
+    ExpectFound(recorded_, judge(), "files are removed before the manifest is synced: " + operation,
+                Only(recorded_, operation, LateSyncs(manifest)));
+  }
+  ExpectFound(recorded_, judge(), "what a reclaim has rewritten is not synced",
+              Only(recorded_, "reclaim", WithoutSyncs(Path("store/db/0"))));
+}
+
+TEST_F(StorePowerCutTest, PlantedMistakesOfBackupsAreFound) {
+  const auto find = [&](const std::string& mistake, const Plant& plant) {
+    ExpectFound(recorded_, judge(), mistake, plant);
+  };
+  find("BACKUP is not synced", WithoutSyncs(Path("copy/BACKUP")));
+  find("tables of a backup are not synced", WithoutSyncs(Path("copy/db/0")));
+  find("the manifest of a backup is not synced", WithoutSyncs(Path("copy/db/MANIFEST-")));
+  find("CURRENT of a backup is not synced", WithoutSyncs(Path("copy/db/CURRENT")));
+  find("FORMAT of a backup is not synced", WithoutSyncs(Path("copy/FORMAT")));
+  find("names in a backup are not synced", WithoutSyncs(Folder("copy")));
+  find("names in the database of a backup are not synced", WithoutSyncs(Folder("copy/db")));
+}
+
 TEST_F(SealedStorePowerCutTest, NothingIsLost) { ExpectNoFaults(recorded_, judge(), 61); }
 
 TEST_F(SealedStorePowerCutTest, PlantedMistakesAreFound) {
