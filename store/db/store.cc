@@ -76,7 +76,7 @@ std::string Starting(const fs::path& store) {
 // is written, and no name is ever opened twice.
 Status ClearIncoming(const fs::path& incoming) {
   VARVE_RETURN_IF_ERROR(CheckIsNoLink(incoming));
-  std::error_code error, listed, ignored;
+  std::error_code error, listed;
   fs::create_directory(incoming, error);
   if (error == std::errc::file_exists) {
     return Status::IOError(incoming.string() + " is no folder. Move it away");
@@ -84,10 +84,8 @@ Status ClearIncoming(const fs::path& incoming) {
   for (const fs::directory_entry& entry : EntriesOf(incoming, &listed)) {
     fs::remove(entry.path(), error);
     if (error == std::errc::directory_not_empty) {  // varve makes no folder here
-      if (fs::exists(entry.path() / kFormatFileName, ignored)) {
-        return Status::FailedPrecondition(entry.path().string() + " is a store. Move it away");
-      }
-      fs::remove_all(entry.path(), error);
+      return Status::FailedPrecondition(entry.path().string() + " is a folder, expected none. " +
+                                        "Move it away");
     }
     if (error) break;
   }
