@@ -147,6 +147,7 @@ class Repair {
   Status Exchange();
   Status MoveAside();
   Status RemoveWork() const;
+  void NameFilesOfStore();
 
   const fs::path path_;  // of the damaged store, canonical
   const fs::path work_;
@@ -192,6 +193,7 @@ Result<RepairReport> Repair::Run() {
   const Status removed = RemoveWork();
   if (status.ok()) status = removed;
   if (!status.ok()) return status;
+  NameFilesOfStore();
   report_.elapsed = std::chrono::steady_clock::now() - started;
   return report_;
 }
@@ -282,6 +284,10 @@ Status Repair::RemoveWhatIsNoFile() {
     if (options_.dry_run) continue;
     std::error_code error;
     fs::remove(path, error);
+    // What somebody has put in a folder is not ours to remove.
+    if (error == std::errc::directory_not_empty) {
+      fs::rename(path, path.string() + "~damaged", error);
+    }
     if (error) return Failed("remove", path, error);
   }
   return Status::Ok();
@@ -576,6 +582,28 @@ Status Repair::Exchange() {
   VARVE_RETURN_IF_ERROR(SyncFolder(path_.parent_path()));
   VARVE_RETURN_IF_ERROR(SyncFolder(work_));
   return MoveAside();
+}
+
+// The views are gone when the report is read, and their files have the same names in the store.
+void Repair::NameFilesOfStore() {
+  const std::string start = (work_ / "view").string();  // and one character
+  const auto mend = [&](std::string* text) {
+    for (size_t at = 0; (at = text->find(start, at)) != std::string::npos;
+         at += path_.string().size()) {
+      text->replace(at, start.size() + 1, path_.string());
+    }
+  };
+  const auto mend_all = [&](std::vector<std::string>* texts) {
+    for (std::string& text : *texts) mend(&text);
+  };
+  mend_all(&report_.damage);
+  mend_all(&report_.warnings);
+  for (auto& step : report_.kept) mend_all(&step.doubts);
+  for (auto& step : report_.lost) mend(&step.reason);
+  for (auto& step : report_.partial) {
+    mend_all(&step.other_losses);
+    mend_all(&step.doubts);
+  }
 }
 
 // Gives the damaged store its last name.

@@ -277,6 +277,50 @@ TEST_F(OwnerTest, AUserWhoMayNotGiveFilesAwayIsTold) {
   ExpectRepaired(store, *report);
 }
 
+TEST_F(RepairTest, AFolderThatHasTheNameOfAFileIsKeptWithWhatIsInIt) {
+  for (const std::string name : {"LOCK", "IDENTITY", "999999.log"}) {
+    SCOPED_TRACE(name);
+    const fs::path store = NewCopy();
+    fs::remove(store / "db" / name);
+    fs::create_directory(store / "db" / name);
+    std::ofstream(store / "db" / name / "notes") << "mine";
+    const auto report = RepairStore(store);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_TRUE(NamesTable(*report, name + " is a folder"));
+    EXPECT_EQ(Slurp(report->damaged_store / "db" / (name + "~damaged") / "notes"), "mine");
+    EXPECT_EQ(report->kept.size(), whole_.size());
+    ExpectRepaired(store, *report);
+  }
+}
+
+// A view of the store has lost its manifest, so all is read from a copy of it. It is gone later.
+TEST_F(RepairTest, AReportNamesNoFileOfAView) {
+  for (const bool keep_partial : {false, true}) {
+    const fs::path store = NewCopy();
+    fs::remove(store / "db" / ManifestOf(store));
+    const auto files = DbFiles();
+    for (size_t i = 0; i < files.size(); i += 2) {
+      if (files[i].ends_with(".sst")) Inflict(Damage::kMiddle, store / "db" / files[i]);
+    }
+    const auto report = RepairStore(store, {.keep_partial = keep_partial});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_FALSE(report->lost.empty());
+    std::string all;
+    for (const auto& text : report->damage) all += text + "\n";
+    for (const auto& text : report->warnings) all += text + "\n";
+    for (const auto& step : report->lost) all += step.reason + "\n";
+    for (const auto& step : report->kept) {
+      for (const auto& text : step.doubts) all += text + "\n";
+    }
+    for (const auto& step : report->partial) {
+      for (const auto& text : step.other_losses) all += text + "\n";
+    }
+    EXPECT_THAT(all, ::testing::Not(::testing::HasSubstr("~repair")));
+    EXPECT_THAT(all, ::testing::HasSubstr((store / "db").string() + "/"));
+    ExpectRepaired(store, *report);
+  }
+}
+
 // What a repair leaves that was killed right after its exchange.
 TEST_F(RepairTest, AnEarlierRepairIsFinished) {
   const fs::path store = NewCopy(), work = store.string() + "~repair";
