@@ -19,6 +19,8 @@
 namespace varve::internal::cli {
 namespace {
 
+constexpr std::string_view kRepairFolder = "~repair/";  // of what RepairStore makes
+
 std::string Dump(const nlohmann::ordered_json& value) {
   // Names are UTF-8, but a path need not be. A replacement character beats no output at all.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
@@ -153,7 +155,9 @@ Outcome Context::WithAdvice(const Outcome& outcome) const {
              (message.find("No space left on device") != std::string::npos ||
               message.find("Disk quota exceeded") != std::string::npos) &&
              message.find(store_path_) != std::string::npos) {
-    advice = "; nothing that was saved is lost: varve drop and varve forget make room";
+    advice = message.find(kRepairFolder) != std::string::npos
+                 ? "; the store stays as it was. A repair needs room for another one beside it"
+                 : "; nothing that was saved is lost: varve drop and varve forget make room";
   }
   return advice.empty() ? outcome : Outcome(outcome.code(), message + advice);
 }

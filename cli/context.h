@@ -69,6 +69,8 @@ class Context {
   // Reads the key of --key-file. Empty: none was given. kInvalidArgument: a name was given, and it
   // is empty.
   Result<std::string> ReadKey() const;
+  // The name of that file. Empty: none was given.
+  const std::string& key_file() const { return key_file_; }
 
   // Returns the outcome, with advice on what to do next after damage, and after the disk of the
   // store is full.

@@ -104,14 +104,16 @@ std::string PartialText(const RepairReport::PartialStep& step) {
 }
 
 // What to do about lost steps that can be kept in part. Empty: there is nothing to do.
-std::string Hint(const RepairReport& report) {
+std::string Hint(const Context& context, const RepairReport& report) {
   const auto count = static_cast<uint64_t>(
       std::ranges::count_if(report.lost, &RepairReport::LostStep::has_readable_tensors));
   if (count == 0 || !report.partial.empty()) return "";
-  const std::string who =
-      report.damaged_store.empty()
-          ? "--keep-partial"
-          : "varve -s " + Printable(report.damaged_store.string()) + " repair --keep-partial --yes";
+  const std::string key =
+      context.key_file().empty() ? "" : " --key-file " + Printable(context.key_file());
+  const std::string who = report.damaged_store.empty()
+                              ? "--keep-partial"
+                              : "varve -s " + Printable(report.damaged_store.string()) + key +
+                                    " repair --keep-partial --yes";
   return "hint: some tensors of " + Count(count, "lost step") + " can be read. " + who +
          " keeps them in another run\n";
 }
@@ -131,7 +133,7 @@ std::string KeptText(const RepairReport::KeptStep& step) {
   return printable;
 }
 
-std::string ToText(const std::string& path, const RepairReport& report) {
+std::string ToText(const Context& context, const std::string& path, const RepairReport& report) {
   if (report.damage.empty()) return Printable(path) + " has no damage; nothing was changed\n";
   std::string text;
   for (const std::string& damage : report.damage) text += "damage: " + Printable(damage) + "\n";
@@ -141,7 +143,7 @@ std::string ToText(const std::string& path, const RepairReport& report) {
   for (const std::string& warning : report.warnings) {
     text += "warning: " + Printable(warning) + "\n";
   }
-  text += Hint(report);
+  text += Hint(context, report);
   std::string kept =
       CountOf(report.kept.size(), report.kept.size() + report.lost.size()) + " steps";
   if (!report.partial.empty())
@@ -181,7 +183,7 @@ Outcome RunRepair(const Context& context, const RepairVerbOptions& options) {
   if (context.json()) {
     context.PrintJson(ToObject(*report));
   } else if (!context.quiet() || HasLoss(*report)) {
-    context.PrintText(ToText(path, *report));
+    context.PrintText(ToText(context, path, *report));
   }
   if (!is_damaged) return {};
   if (options.dry_run) {

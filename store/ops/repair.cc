@@ -101,6 +101,20 @@ Status AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
   return Status::Ok();
 }
 
+// Gives a file or folder an owner, a group and a mode. False: this user may not give it away.
+Result<bool> TakeOver(const struct stat& owner, mode_t mode, const fs::path& to) {
+  struct stat info {};
+  if (::lstat(to.c_str(), &info) != 0) return ErrnoStatus("look at", to, errno);
+  const auto give = [&](uid_t user) { return ::lchown(to.c_str(), user, owner.st_gid) == 0; };
+  constexpr auto kSameUser = static_cast<uid_t>(-1);
+  const bool is_same = info.st_uid == owner.st_uid && info.st_gid == owner.st_gid;
+  const bool is_given =
+      is_same || give(owner.st_uid) || (give(kSameUser) && info.st_uid == owner.st_uid);
+  // A change of the owner takes bits of the mode away, so this comes last.
+  if (::chmod(to.c_str(), mode) != 0) return ErrnoStatus("set the mode of", to, errno);
+  return is_given;
+}
+
 class Repair {
  public:
   Repair(fs::path path, const RepairOptions& options, const OpenUrl& open_url)
@@ -129,9 +143,11 @@ class Repair {
   Result<bool> IsBackupLater() const;
   Result<std::vector<SalvageSource>> OpenViews();
   Status MakeNewStore(Salvage* salvage);
+  Status TakeOverOwners(const fs::path& folder);
   Status Exchange();
   Status MoveAside();
   Status RemoveWork() const;
+  void NameFilesOfStore();
 
   const fs::path path_;  // of the damaged store, canonical
   const fs::path work_;
@@ -177,6 +193,7 @@ Result<RepairReport> Repair::Run() {
   const Status removed = RemoveWork();
   if (status.ok()) status = removed;
   if (!status.ok()) return status;
+  NameFilesOfStore();
   report_.elapsed = std::chrono::steady_clock::now() - started;
   return report_;
 }
@@ -267,6 +284,10 @@ Status Repair::RemoveWhatIsNoFile() {
     if (options_.dry_run) continue;
     std::error_code error;
     fs::remove(path, error);
+    // What somebody has put in a folder is not ours to remove.
+    if (error == std::errc::directory_not_empty) {
+      fs::rename(path, path.string() + "~damaged", error);
+    }
     if (error) return Failed("remove", path, error);
   }
   return Status::Ok();
@@ -493,13 +514,56 @@ Status Repair::MakeNewStore(Salvage* salvage) {
     return Status::Corruption("the new store is damaged, and " + path_.string() +
                               " stays as it was: " + check.errors[0]);
   }
-  struct stat info {};
-  if (::stat(path_.c_str(), &info) != 0) return ErrnoStatus("look at", path_, errno);
-  if (::chmod(folder.c_str(), info.st_mode & 07777) != 0) {
-    return ErrnoStatus("set the mode of", folder, errno);
-  }
+  VARVE_RETURN_IF_ERROR(TakeOverOwners(folder));
   VARVE_ASSIGN_OR_RETURN(const FormatFile format, ReadFormatFile(folder, /*for_writing=*/false));
   new_store_id_ = ToHex(format.store_id);
+  return Status::Ok();
+}
+
+// Whoever could use the files of the damaged store can use those of the new one, and nobody else.
+// What has no namesake there gets the owner and the group of its folder, and no permission that a
+// file of that folder lacks.
+Status Repair::TakeOverOwners(const fs::path& folder) {
+  bool is_all_given = true;
+  std::vector<fs::path> names = {""};
+  for (size_t i = 0; i < names.size(); ++i) {
+    const fs::path name = names[i];
+    struct stat old {};
+    const bool has_old = ::stat((path_ / name).c_str(), &old) == 0;
+    const fs::path from = has_old ? path_ / name : path_;
+    if (!has_old && ::stat(path_.c_str(), &old) != 0) return ErrnoStatus("look at", path_, errno);
+    mode_t shared = 0666;
+    std::error_code error;
+    for (const fs::directory_entry& entry : EntriesOf(from, &error)) {
+      struct stat file {};
+      if (::lstat(entry.path().c_str(), &file) == 0 && S_ISREG(file.st_mode))
+        shared &= file.st_mode;
+    }
+    if (error) shared = 0;
+    const auto entries = EntriesOf(folder / name, &error);
+    if (error) return Failed("list", folder / name, error);
+    for (const fs::directory_entry& entry : entries) {
+      struct stat file {};
+      if (entry.is_directory(error)) {
+        names.push_back(name / entry.path().filename());
+        continue;
+      }
+      const fs::path namesake = path_ / name / entry.path().filename();
+      const bool has_namesake = namesake.extension() != ".sst" &&
+                                ::lstat(namesake.c_str(), &file) == 0 && S_ISREG(file.st_mode);
+      const mode_t mode = has_namesake ? file.st_mode & 0777 : shared | S_IRUSR | S_IWUSR;
+      VARVE_ASSIGN_OR_RETURN(const bool is_given,
+                             TakeOver(has_namesake ? file : old, mode, entry.path()));
+      is_all_given = is_all_given && is_given;
+    }
+    VARVE_ASSIGN_OR_RETURN(const bool is_given, TakeOver(old, old.st_mode & 07777, folder / name));
+    is_all_given = is_all_given && is_given;
+  }
+  if (!is_all_given) {
+    report_.warnings.push_back(
+        "the repaired store does not belong to the user and the group of "
+        "the damaged one, because this user may not give files away");
+  }
   return Status::Ok();
 }
 
@@ -518,6 +582,28 @@ Status Repair::Exchange() {
   VARVE_RETURN_IF_ERROR(SyncFolder(path_.parent_path()));
   VARVE_RETURN_IF_ERROR(SyncFolder(work_));
   return MoveAside();
+}
+
+// The views are gone when the report is read, and their files have the same names in the store.
+void Repair::NameFilesOfStore() {
+  const std::string start = (work_ / "view").string();  // and one character
+  const auto mend = [&](std::string* text) {
+    for (size_t at = 0; (at = text->find(start, at)) != std::string::npos;
+         at += path_.string().size()) {
+      text->replace(at, start.size() + 1, path_.string());
+    }
+  };
+  const auto mend_all = [&](std::vector<std::string>* texts) {
+    for (std::string& text : *texts) mend(&text);
+  };
+  mend_all(&report_.damage);
+  mend_all(&report_.warnings);
+  for (auto& step : report_.kept) mend_all(&step.doubts);
+  for (auto& step : report_.lost) mend(&step.reason);
+  for (auto& step : report_.partial) {
+    mend_all(&step.other_losses);
+    mend_all(&step.doubts);
+  }
 }
 
 // Gives the damaged store its last name.

@@ -3,6 +3,8 @@
 // A store with damage to repair, and what must be there afterwards.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -74,6 +76,37 @@ inline void Inflict(Damage damage, const std::filesystem::path& file) {
       std::filesystem::resize_file(file, 0);
       break;
   }
+}
+
+// This process has no rights of root until this goes.
+class AsNobody {
+ public:
+  static constexpr uid_t kNobody = 65534;
+
+  AsNobody() {
+    if (is_root_) {
+      EXPECT_EQ(::seteuid(kNobody), 0);
+    }
+  }
+  ~AsNobody() {
+    if (is_root_) {
+      EXPECT_EQ(::seteuid(0), 0);
+    }
+  }
+
+ private:
+  const bool is_root_ = ::geteuid() == 0;
+};
+
+inline void GiveTo(uid_t user, const std::filesystem::path& folder) {
+  ASSERT_EQ(::chown(folder.c_str(), user, user), 0);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    ASSERT_EQ(::chown(entry.path().c_str(), user, user), 0);
+  }
+}
+
+inline void GiveToNobody(const std::filesystem::path& folder) {
+  if (::geteuid() == 0) GiveTo(AsNobody::kNobody, folder);
 }
 
 // All of a step that no digest covers, then all that one does.

@@ -2,9 +2,6 @@
 //
 // What a repair must not take for damage of tables: bytes behind a table, files that this user may
 // not read, a wrong key, and the FORMAT of another store.
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <optional>
 
 #include "store/format/format_file.h"
@@ -96,34 +93,6 @@ TEST_F(MisreadTest, ATableOfASealedStoreHasItsTagWithoutTheBytesBehindIt) {
   EXPECT_THAT(report->lost, IsEmpty());
   EXPECT_THAT(report->warnings, IsEmpty());
   ExpectSealed(store, {9, 10});
-}
-
-// This process has no rights of root until this goes.
-class AsNobody {
- public:
-  static constexpr uid_t kNobody = 65534;
-
-  AsNobody() {
-    if (is_root_) {
-      EXPECT_EQ(::seteuid(kNobody), 0);
-    }
-  }
-  ~AsNobody() {
-    if (is_root_) {
-      EXPECT_EQ(::seteuid(0), 0);
-    }
-  }
-
- private:
-  const bool is_root_ = ::geteuid() == 0;
-};
-
-void GiveToNobody(const fs::path& folder) {
-  if (::geteuid() != 0) return;
-  ASSERT_EQ(::chown(folder.c_str(), AsNobody::kNobody, AsNobody::kNobody), 0);
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    ASSERT_EQ(::chown(entry.path().c_str(), AsNobody::kNobody, AsNobody::kNobody), 0);
-  }
 }
 
 TEST_F(MisreadTest, WhatThisUserMayNotReadIsNoDamage) {

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -214,6 +215,108 @@ TEST_F(RepairTest, AStepOfWhichEveryTableIsLostIsNamed) {
       EXPECT_THAT(report->lost[0].reason, ::testing::HasSubstr("its record is lost, or it was"));
     }
     EXPECT_EQ(report->kept.size(), whole_.size());
+    ExpectRepaired(store, *report);
+  }
+}
+
+class OwnerTest : public RepairTest {
+ protected:
+  static constexpr uid_t kOther = 12345;
+
+  // Nothing is lost by it.
+  void AddDamage(const fs::path& store) const {
+    std::ofstream(store / "db" / LargestTable(), std::ios::app) << "x";
+  }
+
+  static fs::perms ModeOf(const fs::path& path) { return fs::status(path).permissions(); }
+};
+
+// One table is private. So is what was in it, which may lie in any table now.
+TEST_F(OwnerTest, WhoCouldUseTheStoreCanUseTheRepairedOne) {
+  const fs::path store = NewCopy();
+  AddDamage(store);
+  const std::map<std::string, int> modes = {
+      {"", 02750}, {"db", 0700}, {"spare", 0710}, {"FORMAT", 0640}, {"db/LOCK", 0660}};
+  for (const auto& [name, mode] : modes) fs::permissions(store / name, fs::perms(mode));
+  fs::permissions(store / "db" / NewestChunks(), fs::perms(0600));
+  if (::geteuid() == 0) GiveTo(kOther, store);
+  fs::permissions(store, fs::perms(02750));  // giving it away took the bit
+  const auto report = RepairStore(store);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->warnings, ::testing::IsEmpty());
+  for (const auto& [name, mode] : modes) EXPECT_EQ(ModeOf(store / name), fs::perms(mode)) << name;
+  for (const auto& entry : fs::recursive_directory_iterator(store)) {
+    struct stat info {};
+    ASSERT_EQ(::lstat(entry.path().c_str(), &info), 0);
+    EXPECT_EQ(info.st_uid, ::geteuid() == 0 ? kOther : ::geteuid()) << entry.path();
+    const bool is_table = entry.path().extension() == ".sst";
+    EXPECT_TRUE(!is_table || (info.st_mode & 0777) == 0600) << entry.path();
+  }
+  ExpectRepaired(store, *report);
+}
+
+TEST_F(OwnerTest, AUserWhoMayNotGiveFilesAwayIsTold) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  fs::permissions(folder_.path(), fs::perms::all);
+  const fs::path store = NewCopy();
+  AddDamage(store);
+  GiveTo(kOther, store);
+  fs::permissions(store.parent_path(), fs::perms::all);
+  fs::permissions(store, fs::perms::all);
+  for (const auto& entry : fs::recursive_directory_iterator(store)) {
+    fs::permissions(entry.path(), fs::perms(entry.is_directory() ? 0777 : 0666));
+  }
+  Result<RepairReport> report = Status::Aborted("not run");
+  {
+    const AsNobody as_nobody;
+    report = RepairStore(store);
+  }
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_THAT(report->warnings, ::testing::ElementsAre(::testing::HasSubstr("does not belong to")));
+  EXPECT_EQ(ModeOf(store / "db"), fs::perms::all);
+  ExpectRepaired(store, *report);
+}
+
+TEST_F(RepairTest, AFolderThatHasTheNameOfAFileIsKeptWithWhatIsInIt) {
+  for (const std::string name : {"LOCK", "IDENTITY", "999999.log"}) {
+    SCOPED_TRACE(name);
+    const fs::path store = NewCopy();
+    fs::remove(store / "db" / name);
+    fs::create_directory(store / "db" / name);
+    std::ofstream(store / "db" / name / "notes") << "mine";
+    const auto report = RepairStore(store);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_TRUE(NamesTable(*report, name + " is a folder"));
+    EXPECT_EQ(Slurp(report->damaged_store / "db" / (name + "~damaged") / "notes"), "mine");
+    EXPECT_EQ(report->kept.size(), whole_.size());
+    ExpectRepaired(store, *report);
+  }
+}
+
+// A view of the store has lost its manifest, so all is read from a copy of it. It is gone later.
+TEST_F(RepairTest, AReportNamesNoFileOfAView) {
+  for (const bool keep_partial : {false, true}) {
+    const fs::path store = NewCopy();
+    fs::remove(store / "db" / ManifestOf(store));
+    const auto files = DbFiles();
+    for (size_t i = 0; i < files.size(); i += 2) {
+      if (files[i].ends_with(".sst")) Inflict(Damage::kMiddle, store / "db" / files[i]);
+    }
+    const auto report = RepairStore(store, {.keep_partial = keep_partial});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_FALSE(report->lost.empty());
+    std::string all;
+    for (const auto& text : report->damage) all += text + "\n";
+    for (const auto& text : report->warnings) all += text + "\n";
+    for (const auto& step : report->lost) all += step.reason + "\n";
+    for (const auto& step : report->kept) {
+      for (const auto& text : step.doubts) all += text + "\n";
+    }
+    for (const auto& step : report->partial) {
+      for (const auto& text : step.other_losses) all += text + "\n";
+    }
+    EXPECT_THAT(all, ::testing::Not(::testing::HasSubstr("~repair")));
+    EXPECT_THAT(all, ::testing::HasSubstr((store / "db").string() + "/"));
     ExpectRepaired(store, *report);
   }
 }

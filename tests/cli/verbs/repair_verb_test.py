@@ -172,6 +172,44 @@ class RepairVerbTest(unittest.TestCase):
         self.assertEqual(report["partial"][0]["kept_tensors"], ["same"])
         self.assertEqual(harness.check(damaged)["steps"], 4)
 
+    def test_the_hint_after_a_repair_of_a_sealed_store_names_the_key(self):
+        key = self.folder / "key"
+        key.write_bytes(bytes(range(32)))
+        self.store = self.folder / "sealed"
+        same = files.random_tensor(random.Random(4), "F32", [30_000])
+        for step in (3, 4):
+            tensors = {"same": same, "own": files.random_tensor(random.Random(step), "F32", [40_000])}
+            source = files.write(self.folder / "in.safetensors", tensors)
+            options = ("--init", "--key-file", key, "--step", step)
+            harness.varve(self.store, "import", source, *options)
+        self.lose_chunks_of_own()
+        done = harness.varve(self.store, "repair", "--yes", "--key-file", key)
+        hint = f"varve -s {self.folder}/sealed~damaged --key-file {key} repair --keep-partial --yes"
+        self.assertIn(hint, done.stdout)
+        damaged = self.folder / "sealed~damaged"
+        harness.varve(damaged, "--key-file", key, "repair", "--keep-partial", "--yes")
+
+    def test_a_full_disk_gets_the_advice_of_a_repair(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        try:
+            self.enterContext(harness.mounted(disk, "-t", "tmpfs", "-o", "size=1m", "tmpfs"))
+        except PermissionError as error:
+            self.skipTest(f"a small file system cannot be mounted here: {error}")
+        store = disk / "store"
+        harness.shutil.copytree(
+            self.store, store, ignore=harness.shutil.ignore_patterns("RESERVE", "incoming")
+        )
+        with open(max(store.rglob("*.sst"), key=lambda file: file.stat().st_size), "ab") as file:
+            file.write(b"x")
+        before = self.contents(store)
+        harness.fill_disk(disk)
+        done = harness.varve(store, "repair", "--yes", expect=harness.FAILED)
+        self.assertIn("No space left", done.stderr)
+        self.assertIn("the store stays as it was. A repair needs room for another", done.stderr)
+        self.assertNotIn("varve drop", done.stderr)
+        self.assertEqual(self.contents(store), before)
+
     def test_what_cannot_be_repaired(self):
         done = harness.varve(self.folder / "none", "repair", expect=harness.NO_STORE)
         self.assertIn("no store in", done.stderr)
