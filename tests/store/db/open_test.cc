@@ -181,8 +181,8 @@ TEST_F(OpenTest, StoreMovesWithItsFolder) {
   fs::rename(folder_.path() / "moved", path());
 }
 
-// Varve makes no folder in `incoming`, so what lies in one is somebody else's. Earlier versions made
-// a backup there without a word.
+// Varve makes no folder in `incoming`, so what lies in one is somebody else's. Earlier versions
+// made a backup there without a word.
 TEST_F(OpenTest, AFolderInIncomingIsNamedAndStays) {
   const TestTensor t = RandomTensor("t", DType::kU8, {100}, 1);
   VARVE_ASSERT_OK(Save(1, {t}).status());
