@@ -241,10 +241,8 @@ Status Repair::ChooseFormat(const FoundManifest& manifest) {
   const bool is_copy_right = fit_other > fit;
   const std::string what =
       (is_copy_right ? file : copy).string() + " is that of another store: " + counts;
-  if (is_copy_right) {
-    format_ = *other_format_;
-    report_.damage.push_back(what);
-  }
+  if (is_copy_right) format_ = *other_format_;
+  report_.damage.push_back(what);
   report_.warnings.push_back(what + ". The repair goes by " +
                              (is_copy_right ? copy : file).string());
   return MakeSealer();

@@ -75,7 +75,7 @@ std::string ToText(const BlobRange& range) {
 }
 
 // The last line names the digest of all before it.
-std::string Seal(const std::string& text) {
+std::string WithDigest(const std::string& text) {
   const Digest digest = ComputeDigest(0, AsBytes(text));
   return text + "end " + ToHex(digest) + "\n";
 }
@@ -157,7 +157,7 @@ std::string EncodeRemoteState(const RemoteState& state) {
   for (const RemoteAttempt& attempt : state.open) {
     text += "open " + Hex(attempt.id) + " " + attempt.owner + "\n";
   }
-  return Seal(text);
+  return WithDigest(text);
 }
 
 Result<RemoteState> DecodeRemoteState(std::string_view text, const std::string& where) {
@@ -211,7 +211,7 @@ std::string EncodeSnapshotBody(const SnapshotBody& body) {
   }
   text += "manifest " + body.manifest_name + " " + std::to_string(body.manifest.size()) + "\n" +
           body.manifest + "\n";
-  return Seal(text);
+  return WithDigest(text);
 }
 
 Result<SnapshotBody> DecodeSnapshotBody(std::string_view text, const std::string& where) {

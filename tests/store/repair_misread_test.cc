@@ -210,19 +210,21 @@ TEST_F(ForeignFormatTest, TheOneThatFitsTheStepsIsTaken) {
   }
 }
 
-TEST_F(ForeignFormatTest, AForeignCopyIsLeftAlone) {
-  const fs::path store = NewCopy();
-  CopyFormat(MakeOther(), store / "spare");
-  const auto sound = RepairStore(store);
-  ASSERT_TRUE(sound.ok()) << sound.status().ToString();
-  EXPECT_THAT(sound->damage, IsEmpty());
-  fs::remove(store / "db" / NewestChunks());
-  const auto report = RepairStore(store);
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_THAT(report->warnings,
-              ElementsAre(HasSubstr("spare/FORMAT is that of another store: 6 steps")));
-  EXPECT_EQ(report->kept.size(), whole_.size() - 1);
-  ExpectRepaired(store, *report);
+TEST_F(ForeignFormatTest, AForeignCopyIsReplaced) {
+  const fs::path other = MakeOther();
+  for (const bool has_lost_tables : {false, true}) {
+    SCOPED_TRACE(has_lost_tables);
+    const fs::path store = NewCopy();
+    CopyFormat(other, store / "spare");
+    EXPECT_THAT(Store::Open(store), FailsWith(StatusCode::kCorruption, "is of another store than"));
+    if (has_lost_tables) fs::remove(store / "db" / NewestChunks());
+    const auto report = RepairStore(store);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_THAT(report->warnings,
+                ElementsAre(HasSubstr("spare/FORMAT is that of another store: 6 steps")));
+    EXPECT_EQ(report->kept.size(), whole_.size() - (has_lost_tables ? 1 : 0));
+    ExpectRepaired(store, *report);
+  }
 }
 
 // The digests do not tell two stores with one seed apart.
