@@ -178,7 +178,10 @@ class RepairVerbTest(unittest.TestCase):
         self.store = self.folder / "sealed"
         same = files.random_tensor(random.Random(4), "F32", [30_000])
         for step in (3, 4):
-            tensors = {"same": same, "own": files.random_tensor(random.Random(step), "F32", [40_000])}
+            tensors = {
+                "same": same,
+                "own": files.random_tensor(random.Random(step), "F32", [40_000]),
+            }
             source = files.write(self.folder / "in.safetensors", tensors)
             options = ("--init", "--key-file", key, "--step", step)
             harness.varve(self.store, "import", source, *options)
