@@ -28,8 +28,9 @@ struct RepairOptions {
   // True: what can be read of a lost step is kept in another run (RepairReport::PartialStep).
   bool keep_partial = false;
   // A backup of the store: its folder, or the URL of an object store (varve/remote.h), whose newest
-  // snapshot is used. Steps that cannot be read in `path` are taken from the backup. Empty = there
-  // is none.
+  // snapshot is used. Steps that cannot be read in `path` are taken from the backup, and so are
+  // those that may have lost their trainer progress or topology, if the backup has the same save of
+  // them. Empty = there is none.
   std::string from{};
   // The key of a sealed store. The repaired store is sealed with it. A table file whose tag
   // (varve/seal.h) is wrong counts as damaged.
@@ -91,6 +92,9 @@ struct RepairReport {
 // damaged store that an interrupted call has left in `path`~repair to `path`~damaged. Then it
 // removes what else is left.
 //
+// The new store gets the owner, the group and the modes of the damaged one. If this user may not
+// give files away, `warnings` says so.
+//
 // A step is kept only if its tensors, items, trainer progress and topology can all be read, and its
 // tensors and items match the digests that were saved with them. Kept steps have their digests,
 // metrics and tags as before, and runs still say which step they were forked from. The store gets a
@@ -130,8 +134,10 @@ struct RepairReport {
 // neither the manifest nor its copy can be read that far. SYNCED does not say this, and neither the
 // manifest nor its copy can be read at all. CURRENT is lost or damaged, and nothing says which
 // manifest is the newest. kFailedPrecondition: `path` is the root or a member of a group, `from` is
-// no backup of the store, or the file system has no hard links or cannot exchange folders.
-// kIOError: for example, the disk is full. If `from` is a URL, the errors of OpenRemote are
+// no backup of the store, the file system has no hard links or cannot exchange folders, no table
+// file of a sealed store has its tag with `key`, or FORMAT and its copy differ and no step says
+// which is right. kIOError: for example, the disk is full, or this user may not read a file of the
+// store or of `from`. If `from` is a URL, the errors of OpenRemote are
 // possible, too, and the store then stays as it was.
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});

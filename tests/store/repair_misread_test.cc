@@ -37,7 +37,9 @@ class MisreadTest : public RepairTest {
     EXPECT_THAT(check->errors, IsEmpty());
     EXPECT_TRUE(check->is_sealed);
     std::vector<uint64_t> found;
-    for (const auto& info : reader->ListCheckpoints("main").value()) found.push_back(info.id.step);
+    const auto infos = reader->ListCheckpoints("main");
+    ASSERT_TRUE(infos.ok()) << infos.status().ToString();
+    for (const CheckpointInfo& info : *infos) found.push_back(info.id.step);
     EXPECT_EQ(found, steps);
   }
 
