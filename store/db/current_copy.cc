@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "store/db/manifest_note.h"
 #include "store/db/spare_files.h"
+#include "store/format/fixed_file.h"
 
 namespace varve::internal {
 
@@ -11,13 +12,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxBytes = 256;
+// docs/format.md, "spare/CURRENT". With its checksum no flipped bit names a newer manifest.
+constexpr std::string_view kMagic = "varvec\n\x1a";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kNumFields = 1;  // number of the manifest
 
 fs::path CopyOf(const fs::path& store) { return SpareFolder(store) / "CURRENT"; }
 
-// Empty: the file does not name a manifest, or is not there.
-Result<std::string> ReadName(const fs::path& file) {
-  Result<std::string> text = ReadSmallFile(file, kMaxBytes);
+// Empty: CURRENT does not name a manifest, or is not there.
+Result<std::string> ReadCurrent(const fs::path& store) {
+  constexpr size_t kMaxBytes = 256;
+  Result<std::string> text = ReadSmallFile(store / "db" / "CURRENT", kMaxBytes);
   if (IsShortage(text.status())) return text.status();
   if (!text.ok() || !text->ends_with('\n')) return std::string();
   text->pop_back();
@@ -27,19 +32,24 @@ Result<std::string> ReadName(const fs::path& file) {
 }  // namespace
 
 void CopyCurrent(const fs::path& store) {
-  const fs::path current = store / "db" / "CURRENT";
-  const Result<std::string> name = ReadName(current);
-  RemoveSpare(current);  // a reader has the old copy or the new one
-  if (name.ok() && !name->empty()) SpareFile(CopyOf(store)).Append(*name + "\n");
+  const Result<std::string> name = ReadCurrent(store);
+  RemoveSpare(store / "db" / "CURRENT");  // a reader has the old copy or the new one
+  if (!name.ok() || name->empty()) return;
+  SpareFile(CopyOf(store)).Append(EncodeFixedFile(kMagic, {kVersion, {ManifestNumber(*name)}}));
 }
 
-Result<std::string> ReadCurrentCopy(const fs::path& store) { return ReadName(CopyOf(store)); }
+Result<std::string> ReadCurrentCopy(const fs::path& store) {
+  const Result<FixedFile> copy = ReadFixedFile(CopyOf(store), kMagic, kVersion, kNumFields);
+  if (IsShortage(copy.status())) return copy.status();
+  if (!copy.ok() || copy->fields.size() != kNumFields) return std::string();
+  return ManifestName(copy->fields[0]);
+}
 
 Status CheckCurrentIsNewest(const fs::path& store) {
   // The copy is read first. CURRENT was written before it.
   VARVE_ASSIGN_OR_RETURN(const std::string copy, ReadCurrentCopy(store));
   const fs::path current = store / "db" / "CURRENT";
-  VARVE_ASSIGN_OR_RETURN(const std::string name, ReadName(current));
+  VARVE_ASSIGN_OR_RETURN(const std::string name, ReadCurrent(store));
   if (copy.empty() || name.empty() || ManifestNumber(copy) <= ManifestNumber(name)) {
     return Status::Ok();
   }

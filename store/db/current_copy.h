@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// spare/CURRENT, a copy of db/CURRENT, which names the newest manifest. With an older CURRENT and
+// spare/CURRENT says what db/CURRENT says: which manifest is the newest. With an older CURRENT and
 // an older manifest in place of the newest ones, the store would read like an earlier state, and
 // the next writer would delete the newer tables.
 //

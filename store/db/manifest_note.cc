@@ -161,15 +161,19 @@ bool IsManifestName(std::string_view name) { return NumberOf(name).has_value(); 
 
 uint64_t ManifestNumber(std::string_view name) { return NumberOf(name).value_or(0); }
 
+std::string ManifestName(uint64_t number) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "%s%06llu", kPrefix.data(),
+                static_cast<unsigned long long>(number));
+  return name;
+}
+
 Result<std::optional<NotedManifest>> ReadManifestNote(const fs::path& store) {
   const Result<FixedFile> note =
       ReadFixedFile(store / kManifestNoteName, kMagic, kVersion, kNumFields);
   if (IsShortage(note.status())) return note.status();
   if (!note.ok() || note->fields.size() != kNumFields) return ReadBackupNote(store);
-  char name[32];
-  std::snprintf(name, sizeof(name), "%s%06llu", kPrefix.data(),
-                static_cast<unsigned long long>(note->fields[0]));
-  return std::optional(NotedManifest{name, note->fields[1]});
+  return std::optional(NotedManifest{ManifestName(note->fields[0]), note->fields[1]});
 }
 
 Status CheckManifestLength(const fs::path& store) {

@@ -52,6 +52,7 @@ void NoteNewManifest(const std::filesystem::path& store);
 bool IsManifestName(std::string_view name);
 // 12 of MANIFEST-000012. Later manifests have higher numbers. 0: it is no such name.
 uint64_t ManifestNumber(std::string_view name);
+std::string ManifestName(uint64_t number);
 
 // What the note says, or BACKUP of a copy that no writer has opened. nullopt = there is none that
 // can be read. An error: this process lacks what it takes to read one (IsShortage).

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/util.h"
+#include "store/db/current_copy.h"
 #include "store/db/manifest_log.h"
 #include "store/db/manifest_note.h"
 #include "store/db/manifest_tables.h"
@@ -69,8 +70,12 @@ Result<std::vector<std::string>> FindOnce(const fs::path& store) {
                                    EndOfLogRecords(text->log, LogChecksums::kCompare));
     const fs::path of = store / "db" / manifest, current = store / "db" / "CURRENT";
     VARVE_RETURN_IF_ERROR(CompareCopy(SpareOfManifest(of), of, records, &warnings));
-    VARVE_RETURN_IF_ERROR(
-        CompareCopy(SpareFolder(store) / "CURRENT", current, text->current, &warnings));
+    VARVE_ASSIGN_OR_RETURN(const std::string named, ReadCurrentCopy(store));
+    if (named != manifest) {
+      warnings.push_back(CopyWarning(
+          SpareFolder(store) / "CURRENT", current,
+          named.empty() ? "is missing or cannot be read" : "names " + named + ", not " + manifest));
+    }
   }
   constexpr size_t kMaxFormatBytes = 4096;
   const fs::path of = store / kFormatFileName;

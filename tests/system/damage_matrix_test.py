@@ -195,9 +195,15 @@ class Case:
     def ask_check(self):
         done = varve(self.store, "--json", "check", "--read-data")
         if done.returncode == 0:
-            self.outcome = "harmless"
+            warnings = json.loads(done.stdout)["warnings"]
+            self.outcome = "warned" if warnings else "harmless"
             if not self.is_whole:
                 self.tells_a_lie("check finds nothing")
+            is_guard = self.file.name == "SYNCED" or self.file.parent.name == "spare"
+            is_right = bool(warnings) == is_guard and all(
+                self.file.name in each for each in warnings
+            )
+            self.expect(is_right, f"check warns: {warnings}")
             return
         self.outcome = "found"
         self.expect(
@@ -238,7 +244,7 @@ class Case:
         report = json.loads(done.stdout)
         if not report["damage"]:
             self.expect(self.is_whole, "repair finds nothing")
-            self.expect(self.outcome == "harmless", "check finds damage, and repair finds nothing")
+            self.expect(self.outcome != "found", "check finds damage, and repair finds nothing")
             return
         found = self.template.read_steps(self.store)
         kept = {f"{step['run']}@{step['step']}" for step in report["kept"]}
@@ -290,7 +296,7 @@ class Case:
                 same = text == before or text.startswith("error") and before.startswith("error")
                 self.expect(same, f"a save changes what is read: {name}: {text}, before {before}")
             return
-        self.expect(self.outcome != "harmless", f"check finds nothing, a writer: {done.stderr}")
+        self.expect(self.outcome == "found", f"check finds nothing, a writer: {done.stderr}")
         self.expect(
             done.returncode == harness.DAMAGED, f"a writer exits {done.returncode}: {done.stderr}"
         )

@@ -29,7 +29,7 @@ FEW_DESCRIPTORS = range(5, 25)
 WORDS = {
     "disk": ["No space left on device"],
     "quota": ["Disk quota exceeded"],
-    "descriptors": ["Too many open files"],
+    "descriptors": ["Too many open files", "descriptors"],
     "memory": ["bad_alloc", "memory", "Resource temporarily unavailable"],
 }
 

@@ -107,8 +107,11 @@ TEST_F(CheckSparesTest, AnOlderCurrentWithItsManifestIsDamage) {
 }
 
 TEST_F(CheckSparesTest, ARepairRefusesWhenTheNewestManifestIsLost) {
-  const std::string newest = "MANIFEST-999999";
-  std::ofstream(spare("CURRENT")) << newest << "\n";
+  const std::string newest = "MANIFEST-999999", current = path() / "db" / "CURRENT",
+                    own = Manifest();
+  std::ofstream(current) << newest << "\n";
+  CopyCurrent(path());
+  std::ofstream(current) << own << "\n";
   EXPECT_THAT(RepairStore(path()), FailsWith(StatusCode::kCorruption, newest + " is lost"));
   fs::remove(spare("CURRENT"));  // as the message says
   Reopen();
