@@ -20,19 +20,16 @@ constexpr size_t kNumFields = 1;  // number of the manifest
 fs::path CopyOf(const fs::path& store) { return SpareFolder(store) / "CURRENT"; }
 
 // Empty: CURRENT does not name a manifest, or is not there.
-Result<std::string> ReadCurrent(const fs::path& store) {
-  constexpr size_t kMaxBytes = 256;
-  Result<std::string> text = ReadSmallFile(store / "db" / "CURRENT", kMaxBytes);
-  if (IsShortage(text.status())) return text.status();
-  if (!text.ok() || !text->ends_with('\n')) return std::string();
-  text->pop_back();
-  return IsManifestName(*text) ? *text : std::string();
+Result<std::string> ReadManifestInUse(const fs::path& store) {
+  const Result<std::string> name = ReadCurrentName(store);
+  if (IsShortage(name.status())) return name.status();
+  return name.ok() && IsManifestName(*name) ? *name : std::string();
 }
 
 }  // namespace
 
 void CopyCurrent(const fs::path& store) {
-  const Result<std::string> name = ReadCurrent(store);
+  const Result<std::string> name = ReadManifestInUse(store);
   RemoveSpare(store / "db" / "CURRENT");  // a reader has the old copy or the new one
   if (!name.ok() || name->empty()) return;
   SpareFile(CopyOf(store)).Append(EncodeFixedFile(kMagic, {kVersion, {ManifestNumber(*name)}}));
@@ -49,7 +46,7 @@ Status CheckCurrentIsNewest(const fs::path& store) {
   // The copy is read first. CURRENT was written before it.
   VARVE_ASSIGN_OR_RETURN(const std::string copy, ReadCurrentCopy(store));
   const fs::path current = store / "db" / "CURRENT";
-  VARVE_ASSIGN_OR_RETURN(const std::string name, ReadCurrent(store));
+  VARVE_ASSIGN_OR_RETURN(const std::string name, ReadManifestInUse(store));
   if (copy.empty() || name.empty() || ManifestNumber(copy) <= ManifestNumber(name)) {
     return Status::Ok();
   }

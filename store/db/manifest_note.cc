@@ -42,13 +42,6 @@ std::optional<uint64_t> NumberOf(std::string_view manifest) {
   return number;
 }
 
-Result<std::string> ReadCurrentName(const fs::path& store) {
-  constexpr size_t kMaxBytes = 256;
-  Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxBytes);
-  if (current.ok()) current->resize(std::min(current->size(), current->find('\n')));
-  return current;
-}
-
 // A copy that no writer has opened has no SYNCED, but BACKUP (docs/format.md), with lines
 // "manifest NAME BYTES". They are the manifests that CURRENT may name.
 Result<std::optional<NotedManifest>> ReadBackupNote(const fs::path& store) {
@@ -155,6 +148,13 @@ void NoteNewManifest(const fs::path& store) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(store / "db" / *name, error);
   if (!error) ManifestNote(store).Write(*name, bytes);
+}
+
+Result<std::string> ReadCurrentName(const fs::path& store) {
+  constexpr size_t kMaxBytes = 256;
+  Result<std::string> current = ReadSmallFile(store / "db" / "CURRENT", kMaxBytes);
+  if (current.ok()) current->resize(std::min(current->size(), current->find('\n')));
+  return current;
 }
 
 bool IsManifestName(std::string_view name) { return NumberOf(name).has_value(); }

@@ -49,6 +49,9 @@ class ManifestNote {
 // Notes the manifest of a store that is new, all of which is synced.
 void NoteNewManifest(const std::filesystem::path& store);
 
+// Returns what CURRENT says, which may not be the name of a manifest.
+Result<std::string> ReadCurrentName(const std::filesystem::path& store);
+
 bool IsManifestName(std::string_view name);
 // 12 of MANIFEST-000012. Later manifests have higher numbers. 0: it is no such name.
 uint64_t ManifestNumber(std::string_view name);

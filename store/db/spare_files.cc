@@ -31,9 +31,9 @@ fs::path SpareOfManifest(const fs::path& manifest) {
   return SpareFolder(manifest.parent_path().parent_path()) / manifest.filename();
 }
 
-void RemoveSpare(const fs::path& manifest) {
-  if (IsFolder(SpareOfManifest(manifest).parent_path()))
-    ::unlink(SpareOfManifest(manifest).c_str());
+void RemoveSpare(const fs::path& file) {
+  const fs::path copy = SpareOfManifest(file);
+  if (IsFolder(copy.parent_path())) ::unlink(copy.c_str());
 }
 
 Status CompareFormatWithCopy(const fs::path& store, const FormatFile& format) {

@@ -107,13 +107,13 @@ rocksdb::Status ReadLiveFiles(const std::filesystem::path& store, const rocksdb:
   return status;
 }
 
-// Opens the database without the lost tables, as a reader would. RocksDB compares the unique id of
+// Opens the database without these tables, as a reader would. RocksDB compares the unique id of
 // each table with the one in the manifest. Returns the number of the first table that has another
 // one: it is of another store, or of another time.
 std::optional<uint64_t> FindForeign(const std::filesystem::path& store, const Families& families,
-                                    const std::vector<LostTable>& lost) {
+                                    const std::vector<LostTable>& left_out) {
   constexpr std::string_view kLead = "Mismatch in unique ID on table file ";
-  const auto file_system = FileSystemWithout(store, lost);
+  const auto file_system = FileSystemWithout(store, left_out);
   if (!file_system.ok()) return std::nullopt;
   const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(*file_system);
   rocksdb::DBOptions options = MakeDbOptionsOf(store);
@@ -322,13 +322,24 @@ Result<std::vector<LostTable>> FindLostTables(const std::filesystem::path& store
                     .first_key = file.smallestkey,
                     .last_key = file.largestkey});
   };
+  std::vector<LostTable> known;  // tables that are sound, so that they need not be opened
   for (const rocksdb::LiveFileMetaData& file : files) {
     const std::string name = std::filesystem::path(file.name).filename();
-    if (sound.contains(name)) continue;
+    if (sound.contains(name)) {
+      known.push_back({.family = file.column_family_name,
+                       .number = file.file_number,
+                       .level = file.level,
+                       .family_id = ids[file.column_family_name]});
+      continue;
+    }
     VARVE_ASSIGN_OR_RETURN(const std::string what, WhatAilsTable(DbPath(store) / name, file));
     if (!what.empty()) add(file, what);
   }
-  for (std::optional<uint64_t> number; (number = FindForeign(store, families, lost)).has_value();) {
+  while (known.size() + lost.size() < files.size()) {
+    std::vector<LostTable> left_out = known;
+    left_out.insert(left_out.end(), lost.begin(), lost.end());
+    const std::optional<uint64_t> number = FindForeign(store, families, left_out);
+    if (!number.has_value()) break;
     const auto file = std::ranges::find(files, *number, &rocksdb::LiveFileMetaData::file_number);
     if (file == files.end() || std::ranges::find(lost, *number, &LostTable::number) != lost.end())
       break;
