@@ -30,6 +30,7 @@ using flatbuffers::Offset;
 
 constexpr std::string_view kRequest = ".request";
 constexpr std::string_view kStarted = ".started";
+constexpr std::string_view kApplied = ".applied";
 constexpr std::string_view kAnswer = ".answer";
 constexpr size_t kMaxFileBytes = size_t{64} << 20;  // a drop of a million steps
 constexpr std::string_view kTemporary = ".tmp";     // of a process that was killed meanwhile
@@ -251,18 +252,24 @@ std::vector<Inbox::Waiting> Inbox::List() const {
   for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
     const std::string suffix = entry.path().extension();
     std::error_code vanished;
-    if (suffix != kRequest && suffix != kStarted) continue;
+    if (suffix != kRequest && suffix != kStarted && suffix != kApplied) continue;
     if (!entry.is_regular_file(vanished)) continue;  // opening a pipe would wait for ever
-    waiting.push_back({entry.path().stem(), suffix == kStarted});
+    waiting.push_back({entry.path().stem(), suffix == kRequest   ? Stage::kWaits
+                                            : suffix == kStarted ? Stage::kStarted
+                                                                 : Stage::kApplied});
   }
-  std::sort(waiting.begin(), waiting.end(),
-            [](const Waiting& a, const Waiting& b) { return a.name < b.name; });
+  // A power cut may leave two files of one request. What it has come to goes first.
+  std::sort(waiting.begin(), waiting.end(), [](const Waiting& a, const Waiting& b) {
+    return a.name != b.name ? a.name < b.name : a.stage > b.stage;
+  });
+  const auto is_same = [](const Waiting& a, const Waiting& b) { return a.name == b.name; };
+  waiting.erase(std::unique(waiting.begin(), waiting.end(), is_same), waiting.end());
   return waiting;
 }
 
 Result<InboxRequest> Inbox::Start(const Waiting& waiting) const {
   const fs::path started = File(waiting.name, kStarted);
-  if (!waiting.was_started) {
+  if (waiting.stage == Stage::kWaits) {
     std::error_code error;
     fs::rename(File(waiting.name, kRequest), started, error);
     if (error) return Status::IOError("cannot take " + started.string() + ": " + error.message());
@@ -277,18 +284,25 @@ Result<InboxRequest> Inbox::Start(const Waiting& waiting) const {
 Status Inbox::Finish(const std::string& name, const InboxAnswer& answer, bool wants_answer) const {
   Status status;
   if (wants_answer || !answer.status.ok()) {
-    status = WriteFileAtomically(File(name, kAnswer), EncodeAnswer(answer));
+    status = WriteFileAtomically(File(name, kApplied), EncodeAnswer(answer));
   }
+  const Status shown = ShowAnswer(name);
+  return status.ok() ? shown : status;
+}
+
+Status Inbox::ShowAnswer(const std::string& name) const {
   std::error_code error;
-  fs::remove(File(name, kStarted), error);
-  if (status.ok() && error) {
-    return Status::IOError("cannot remove " + File(name, kStarted).string() + ": " +
-                           error.message());
+  for (const std::string_view stage : {kRequest, kStarted}) {
+    fs::remove(File(name, stage), error);
+    if (!error) continue;
+    return Status::IOError("cannot remove " + File(name, stage).string() + ": " + error.message());
   }
   // Or a power cut would bring it back, and it would be applied once more: to a step that was saved
   // since under the number that it drops, for one.
-  const Status synced = SyncFolder(folder_);
-  return status.ok() ? synced : status;
+  VARVE_RETURN_IF_ERROR(SyncFolder(folder_));
+  fs::rename(File(name, kApplied), File(name, kAnswer), error);
+  if (!error || error == std::errc::no_such_file_or_directory) return Status::Ok();
+  return Status::IOError("cannot show " + File(name, kApplied).string() + ": " + error.message());
 }
 
 }  // namespace varve::internal

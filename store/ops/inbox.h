@@ -5,7 +5,8 @@
 // sort in the order of arrival. The life of a file:
 //   X.request   waits
 //   X.started   is being applied. If it is found when the store is opened, it is applied again
-//   X.answer    tells the outcome until the process that asked takes it
+//   X.applied   has the answer. Nobody sees it before it is certain that X.started does not come
+//   back X.answer    tells the outcome until the process that asked takes it
 // Thread rule: any process and thread may make requests. There is one reader, the store's writer.
 #pragma once
 
@@ -51,14 +52,21 @@ class Inbox {
 
   // For the writer. Start marks a waiting request as started and reads it. kFailedPrecondition: it
   // is one of a user who is neither the owner of the store's folder, nor the writer's, nor root.
+  enum class Stage {
+    kWaits,
+    kStarted,  // a writer started it but did not finish
+    kApplied,  // only ShowAnswer is left to do
+  };
   struct Waiting {
     std::string name;
-    bool was_started = false;  // a writer started it but did not finish
+    Stage stage = Stage::kWaits;
   };
   std::vector<Waiting> List() const;  // oldest first
   Result<InboxRequest> Start(const Waiting& waiting) const;
-  // Leaves the answer if it is wanted or the request failed, and removes the request.
+  // Removes the request. Then it shows the answer, if it is wanted or the request failed.
   Status Finish(const std::string& name, const InboxAnswer& answer, bool wants_answer) const;
+  // The end of a Finish that was interrupted.
+  Status ShowAnswer(const std::string& name) const;
 
  private:
   std::filesystem::path File(const std::string& name, std::string_view suffix) const {

@@ -74,7 +74,7 @@ Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& re
   VARVE_ASSIGN_OR_RETURN(const std::string name, inbox.Put({request, options.wait}));
   if (!options.wait) return SubmitReport{.applied_by = AppliedBy::kNobody};
   const auto deadline = Clock::now() + options.timeout;
-  Status applied;  // of all that wait, by this process
+  std::optional<Status> applied;  // all that wait, by this process
   for (auto next_open = Clock::now() + kOpenPoll;; std::this_thread::sleep_for(kAnswerPoll)) {
     VARVE_ASSIGN_OR_RETURN(auto answer, inbox.TakeAnswer(name));
     if (answer.has_value()) {
@@ -82,7 +82,11 @@ Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& re
       return SubmitReport{store != nullptr ? AppliedBy::kCaller : AppliedBy::kWriter,
                           std::move(answer->drop)};
     }
-    VARVE_RETURN_IF_ERROR(applied);
+    if (applied.has_value()) {
+      VARVE_RETURN_IF_ERROR(*applied);
+      return Status::Aborted("the writer of " + path.string() +
+                             " took the request and left no answer. Look whether it was applied");
+    }
     if (store != nullptr) {
       applied = static_cast<StoreImpl*>(store.get())->ApplyInbox();
     } else if (Clock::now() >= deadline) {
@@ -120,6 +124,10 @@ Status StoreImpl::ApplyInbox() {
     if (first_trouble.ok()) first_trouble = status;
   };
   for (const Inbox::Waiting& waiting : inbox.List()) {
+    if (waiting.stage == Inbox::Stage::kApplied) {
+      note(inbox.ShowAnswer(waiting.name));
+      continue;
+    }
     const Result<InboxRequest> request = inbox.Start(waiting);
     const StatusCode code = request.status().code();
     if (code == StatusCode::kIOError || code == StatusCode::kNotFound) {
@@ -127,7 +135,8 @@ Status StoreImpl::ApplyInbox() {
       continue;
     }
     InboxAnswer answer{request.status(), {}};
-    if (request.ok()) answer = Apply(this, request->request, waiting.was_started);
+    if (request.ok())
+      answer = Apply(this, request->request, waiting.stage == Inbox::Stage::kStarted);
     note(inbox.Finish(waiting.name, answer, !request.ok() || request->wants_answer));
   }
   return first_trouble;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
 #include "store/ops/inbox.h"
 #include "tests/store/store_fixture.h"
@@ -116,6 +117,39 @@ TEST_F(RequestTest, AStartedDropIsFinished) {
   ASSERT_TRUE(answer.ok() && answer->has_value());
   VARVE_EXPECT_OK((*answer)->status);
   EXPECT_EQ(store_->ListCheckpoints("main")->size(), 1);
+}
+
+// A writer died before it showed the answer. The step was saved again since, and stays.
+TEST_F(RequestTest, AnAppliedDropIsNotAppliedAgain) {
+  store_.reset();
+  const Inbox inbox(path());
+  const auto name = inbox.Put({DropRequest{{{"main", 1}}}, true});
+  const auto file = [&](const std::string& suffix) { return path() / "inbox" / (*name + suffix); };
+  for (const std::string left : {".started", ".request"}) {
+    SCOPED_TRACE(left);
+    std::ofstream(file(left)) << EncodeRequest({DropRequest{{{"main", 1}}}, true});
+    std::ofstream(file(".applied")) << EncodeAnswer({Status::Ok(), {}});
+    Reopen();
+    VARVE_ASSERT_OK(Submit(path(), SetMetricsRequest{{"main", 3}, {{"x", 1}}}).status());
+    EXPECT_EQ(store_->ListCheckpoints("main")->size(), 3);
+    EXPECT_THAT(InboxFiles(), ElementsAre(*name + ".answer"));
+    const auto answer = inbox.TakeAnswer(*name);
+    ASSERT_TRUE(answer.ok() && answer->has_value());
+    VARVE_EXPECT_OK((*answer)->status);
+    store_.reset();
+  }
+}
+
+// The writer took the request, could not write an answer, and has gone.
+TEST_F(RequestTest, OneWithoutAnAnswerIsNotAwaitedForEver) {
+  std::thread taker([&] {
+    while (InboxFiles().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    fs::remove_all(path() / "inbox");
+    store_.reset();
+  });
+  EXPECT_THAT(Submit(path(), SetTagRequest{{"main", 1}, "t"}),
+              FailsWith(StatusCode::kAborted, "left no answer"));
+  taker.join();
 }
 
 // A request that cannot be read stays. Later requests are applied nevertheless, with and without a
