@@ -106,6 +106,17 @@ bool AttemptsTaken::Has(AttemptId attempt) const {
   return taken_.contains(attempt);
 }
 
+void AttemptsTaken::SetMissed(const CheckpointId& id, bool missed) {
+  const std::lock_guard lock(mutex_);
+  if (missed) missed_ = id;
+  if (!missed && missed_ == id) missed_.reset();
+}
+
+bool AttemptsTaken::HasMissed(const CheckpointId& id) const {
+  const std::lock_guard lock(mutex_);
+  return missed_ == id;
+}
+
 RankSave::RankSave(GroupLog* log, const Author& author, RankPatience patience, AttemptsTaken* taken,
                    CheckpointId id)
     : log_(log),
@@ -192,8 +203,24 @@ Result<AttemptId> RankSave::BeginAttempt(const SaveOptions& options) {
   return attempt_;
 }
 
+// Passes over the attempts of this step that have ended, if an earlier save has missed its own.
+Status RankSave::PassOverMissed() {
+  if (first_.has_value()) return Status::Ok();
+  const bool has_missed = taken_->HasMissed(id_);
+  if (has_missed) VARVE_RETURN_IF_ERROR(log_->Refresh());
+  first_ = log_->With([&](const GroupState& state) {
+    if (!has_missed) return AttemptId{0};
+    for (const auto& [number, outcome] : state.outcomes) {
+      if (outcome.id == id_) taken_->Take(number);
+    }
+    return state.next_attempt;
+  });
+  return Status::Ok();
+}
+
 // Returns the attempt for this step in which this rank has not taken part yet.
 Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
+  VARVE_RETURN_IF_ERROR(PassOverMissed());
   uint64_t seen = 0;  // the state changes only with a record
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     if (std::exchange(seen, state.next) == state.next) return std::nullopt;
@@ -220,6 +247,8 @@ Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
     return ranks.empty() || ranks[0] != 0 ? std::vector<uint32_t>() : std::vector<uint32_t>{0};
   };
   Result<AttemptId> attempt = AwaitRanks("begin", rank_zero, look);
+  const bool is_of_this_save = attempt.ok() ? *attempt >= *first_ : is_over_;
+  taken_->SetMissed(id_, !is_of_this_save);
   is_over_ = is_over_ || (!attempt.ok() && attempt.status().code() != StatusCode::kIOError);
   return attempt;
 }

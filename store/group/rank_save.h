@@ -54,9 +54,15 @@ class AttemptsTaken {
   void Take(AttemptId attempt);
   bool Has(AttemptId attempt) const;
 
+  // Whether the last save of the step failed before the rank had found its attempt. If rank 0 has
+  // given that attempt up, the next save of the step must not take it for its own.
+  void SetMissed(const CheckpointId& id, bool missed);
+  bool HasMissed(const CheckpointId& id) const;
+
  private:
   mutable std::mutex mutex_;
-  std::set<AttemptId> taken_;  // the newest of them
+  std::set<AttemptId> taken_;           // the newest of them
+  std::optional<CheckpointId> missed_;  // the newest of them
 };
 
 // How long a rank waits for others, and for which.
@@ -101,6 +107,7 @@ class RankSave {
  private:
   Result<AttemptId> BeginAttempt(const SaveOptions& options);
   Result<AttemptId> AwaitAttempt(const SaveOptions& options);
+  Status PassOverMissed();
   // Returns the attempt, or the reason that there is none.
   using Look = std::function<std::optional<Result<AttemptId>>(const GroupState&)>;
   // Returns those of the given ranks that it waits for, rising.
@@ -128,6 +135,7 @@ class RankSave {
   const uint64_t nonce_;   // of the attempt that rank 0 starts
   AttemptId attempt_ = 0;  // the proposed attempt. After Begin it has started
   bool has_begun_ = false;
+  std::optional<AttemptId> first_;  // it and those after it certainly are of this save
   bool is_over_ = false;
   std::optional<GroupPart> part_;
   bool is_in_ = false;  // the log has shown the part in the attempt

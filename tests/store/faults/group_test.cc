@@ -91,9 +91,11 @@ class GroupFaultsTest : public FaultSweepTest {
     if (!reader.ok()) return "reading: " + reader.status().ToString();
     fault = CheckState(**reader, allowed);
     if (!fault.empty()) return "reading: " + fault;
-    fault = Retry(operation, status, CheckState(**reader, {after}).empty());
+    fault = Retry(operation, status);
     if (fault.empty()) fault = CheckState(store(), {after});
     if (!fault.empty()) return fault;
+    patience_ = kPatience;
+    if (const Status joined = Join(); !joined.ok()) return "joining: " + joined.ToString();
     if (const Status saved = SaveStep(100); !saved.ok()) {
       return "a save after it: " + saved.ToString();
     }
@@ -160,20 +162,19 @@ class GroupFaultsTest : public FaultSweepTest {
     return fault.empty() ? "" : "a copy: " + fault;
   }
 
-  // Several ranks leave and join first. Otherwise a rank could take part in the attempt that the
-  // fault has left open, and rank 0 in a new one, until the patience of both ends. They do not save
-  // a step again that is there: rank 0 would refuse it, and the others would wait.
-  std::string Retry(const Operation& operation, const Status& status, bool is_done) {
-    if (num_ranks_ > 1) {
-      patience_ = kPatience;
-      if (const Status joined = Join(); !joined.ok()) return "joining: " + joined.ToString();
-      if (is_done) return "";
-    }
+  // If the fault also keeps rank 0 from giving its attempt up, another rank may take part in it
+  // while rank 0 has begun a new one, until the patience of both ends. Then they find each other.
+  std::string Retry(const Operation& operation, const Status& status) {
     if (status.ok()) return "";
-    const Status again = operation();
-    const bool is_there =
-        again.code() == StatusCode::kAlreadyExists || again.code() == StatusCode::kNotFound;
-    return again.ok() || is_there ? "" : "the operation again: " + again.ToString();
+    const auto begun = std::chrono::steady_clock::now();
+    Status again;
+    do {
+      again = operation();
+      const bool is_there =
+          again.code() == StatusCode::kAlreadyExists || again.code() == StatusCode::kNotFound;
+      if (again.ok() || is_there) return "";
+    } while (num_ranks_ > 1 && std::chrono::steady_clock::now() - begun < kPatience);
+    return "the operation again: " + again.ToString();
   }
 
   fs::path template_path() const { return folder_.path() / "template"; }

@@ -86,6 +86,21 @@ TEST_F(GroupStoreTest, RankZeroThatDoesNotComeIsNamed) {
 }
 
 // No patience would ever end.
+// A rank saves the step too early and fails. Rank 0 comes later, and gives up.
+TEST_F(GroupStoreTest, ASaveThatHasMissedItsAttemptCanBeTriedAgain) {
+  Start(2);
+  ranks_[1].reset();
+  ranks_[1] = JoinRank(1, kShort);
+  ASSERT_NE(ranks_[1], nullptr);
+  EXPECT_THAT(ranks_[1]->Begin(10), FailsWith(StatusCode::kAborted, "rank 0 did not begin"));
+  auto given_up = ranks_[0]->Begin(10);
+  VARVE_ASSERT_OK(given_up.status());
+  (*given_up)->Abandon();
+  const auto again = ranks_[0]->Begin(10);
+  VARVE_ASSERT_OK(again.status());
+  VARVE_EXPECT_OK(ranks_[1]->Begin(10).status());
+}
+
 TEST_F(GroupStoreTest, NobodyWaitsForARankThatIsGone) {
   Start(3, std::chrono::hours(10));
   for (const uint32_t lost : {2u, 0u}) {
