@@ -100,8 +100,8 @@ def tests_of(case):
 
 def faults(row):
     full = setting("CUTS", "full") == "full"
-    # None uses two cores, and each waits half of its time for a call that fails to be tried again.
-    with concurrent.futures.ThreadPoolExecutor(2 * os.cpu_count()) as pool:
+    # Each waits most of its time for a call that fails to be tried again, or for another rank.
+    with concurrent.futures.ThreadPoolExecutor(4 * os.cpu_count()) as pool:
 
         def start(program, shard=(0, 1)):
             program = harness.program(program)
@@ -148,7 +148,12 @@ def fuzzers(row):
         int(number) for number in re.findall(r"^\S+ +\d+ +(\d+) +\d+ 0$", text, re.MULTILINE)
     ]
     said = find(r"(\d+ targets, .* 0 findings)", text)
-    return f"{said}; coverage of the targets, added up: {sum(coverage)}"
+    growth = row.run(harness.program("fuzz_growth_test"))
+    num_linear = len(re.findall(r"us for 16 times the input", growth))
+    return (
+        f"{said}; coverage of the targets, added up: {sum(coverage)}; "
+        f"{num_linear} targets take time in proportion to their input"
+    )
 
 
 def damage(row):
