@@ -22,69 +22,27 @@
 #include <string>
 #include <vector>
 
+#include "bench/codec_bench_data.h"
 #include "bench/codec_bench_methods.h"
+#include "bench/codec_bench_replay.h"
 #include "codec/predict/rounded_copy.h"
 
 namespace varve::internal::bench {
 namespace {
 
-constexpr int64_t kChunkElements = 262144;
-constexpr int kPasses = 25;
-
 Entropy g_entropy = Entropy::kAuto;  // set once, at the start
-
-[[noreturn]] void Fail(const std::string& message) {
-  std::fprintf(stderr, "codec_bench: %s\n", message.c_str());
-  std::exit(1);
-}
-
-double CpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-struct Tensor {
-  DType dtype = DType::kU8;
-  std::vector<std::byte> raw;
-};
-using File = std::map<std::string, Tensor>;  // by name
-
-File ReadSafetensors(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  uint64_t header_bytes = 0;
-  in.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
-  if (!in || header_bytes > (uint64_t{100} << 20)) Fail(path.string() + " is no safetensors file");
-  std::string header(header_bytes, '\0');
-  in.read(header.data(), static_cast<std::streamsize>(header_bytes));
-  File file;
-  const nlohmann::json parsed = nlohmann::json::parse(header);
-  for (const auto& [name, value] : parsed.items()) {
-    if (name == "__metadata__") continue;
-    const std::optional<DType> dtype = ParseDType(value["dtype"].get<std::string>());
-    if (!dtype) Fail(path.string() + ": " + name + " has an unknown dtype");
-    const uint64_t begin = value["data_offsets"][0];
-    const uint64_t end = value["data_offsets"][1];
-    Tensor tensor{.dtype = *dtype, .raw = std::vector<std::byte>(end - begin)};
-    in.seekg(static_cast<std::streamoff>(8 + header_bytes + begin));
-    in.read(reinterpret_cast<char*>(tensor.raw.data()), static_cast<std::streamsize>(end - begin));
-    if (!in) Fail(path.string() + " is cut short");
-    if (!tensor.raw.empty()) file.emplace(name, std::move(tensor));
-  }
-  return file;
-}
 
 std::string KindOf(const std::string& name) { return name.substr(0, name.find('.')); }
 
 // The chunks of one kind of tensors, each with the same chunk of the base file when there is one.
 std::vector<Chunk> MakeChunks(const File& file, const File* base, const std::string& kind) {
   std::vector<Chunk> chunks;
-  for (const auto& [name, tensor] : file) {
+  for (const auto& [name, tensor] : file.tensors) {
     if (KindOf(name) != kind) continue;
     const Tensor* from = nullptr;
     if (base != nullptr) {
-      const auto found = base->find(name);
-      if (found == base->end() || found->second.raw.size() != tensor.raw.size()) continue;
+      const auto found = base->tensors.find(name);
+      if (found == base->tensors.end() || found->second.raw.size() != tensor.raw.size()) continue;
       from = &found->second;
     }
     const auto step = static_cast<size_t>(kChunkElements * DTypeBits(tensor.dtype) / 8);
@@ -116,17 +74,6 @@ void SetBasePaths(std::vector<Chunk>* chunks) {
     chunk.base_path_bytes = frame.size();
   }
 }
-
-struct Measured {
-  uint64_t raw_bytes = 0;
-  uint64_t encoded_bytes = 0;
-  double encode_gbps = 0;
-  double decode_gbps = 0;
-  double ratio() const {
-    return static_cast<double>(encoded_bytes) /
-           static_cast<double>(std::max<uint64_t>(raw_bytes, 1));
-  }
-};
 
 Measured Measure(Method* method, const std::vector<Chunk>& chunks) {
   Measured result;
@@ -218,10 +165,11 @@ Measured WholeState(const Results& results, const File& file, const std::string&
     const Measured& m = found->second;
     sum.raw_bytes += m.raw_bytes;
     bool derived = std::strcmp(kind, "model") == 0;
-    for (const auto& [name, tensor] : file) {
+    for (const auto& [name, tensor] : file.tensors) {
       if (!derived || KindOf(name) != "model") continue;
-      const auto master = file.find("master" + name.substr(name.find('.')));
-      derived = master != file.end() && IsRoundedCopy(tensor.dtype, master->second.raw, tensor.raw);
+      const auto master = file.tensors.find("master" + name.substr(name.find('.')));
+      derived = master != file.tensors.end() &&
+                IsRoundedCopy(tensor.dtype, master->second.raw, tensor.raw);
     }
     if (derived) continue;
     sum.encoded_bytes += m.encoded_bytes;
@@ -350,7 +298,7 @@ void BenchSeries(const std::string& series, const std::map<std::string, File>& f
     const bool keyframe = distance == "+000";
     if (!keyframe && first == files.end()) continue;
     std::vector<std::string> kinds;
-    for (const auto& [name, tensor] : file) kinds.push_back(KindOf(name));
+    for (const auto& [name, tensor] : file.tensors) kinds.push_back(KindOf(name));
     std::sort(kinds.begin(), kinds.end());
     kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
     const std::string shown = keyframe ? "keyframe" : distance;
@@ -362,6 +310,12 @@ void BenchSeries(const std::string& series, const std::map<std::string, File>& f
     (*results)[{series, "whole state", shown}] = state;
     std::printf("%s  whole state, bf16 derived  %s\n", series.c_str(), shown.c_str());
     PrintRow("varve", state);
+    if (keyframe || !MayReplay(first->second, file)) continue;
+    const Measured replayed = MeasureReplay(first->second, file, g_entropy);
+    (*results)[{series, "whole state, replay", shown}] = replayed;
+    std::printf("%s  whole state, bf16 derived, optimizer replay  %s\n", series.c_str(),
+                shown.c_str());
+    PrintRow("varve", replayed);
   }
 }
 

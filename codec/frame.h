@@ -84,6 +84,9 @@ struct EncodeInput {
   DType dtype = DType::kU8;
   Digest digest{};                  // digest of `raw`, which is stored and not computed
   const FrameBase* base = nullptr;  // a candidate: the encoder decides whether it pays
+  // By what F32 elements of the base are multiplied, if the caller knows it. Then no other scale is
+  // tried, and no context: 1 is for a base that is a prediction.
+  std::optional<float> scale{};
   Compression compression = Compression::kAuto;
   Entropy entropy = Entropy::kAuto;
   // No delta is made whose chain would exceed these limits (StoreOptions explains them).

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -26,6 +27,12 @@ const uint8_t* Data(std::span<const std::byte> bytes) {
 }
 
 Status CheckInput(const EncodeInput& input) {
+  const float scale = input.scale.value_or(1.0f);
+  if (scale != 1.0f && !(input.dtype == DType::kF32 && std::isfinite(scale) && scale > 0)) {
+    return Status::InvalidArgument("the scale of a base of " + std::string(DTypeName(input.dtype)) +
+                                   " is " + std::to_string(scale) +
+                                   ", expected a positive number for F32 and 1 for others");
+  }
   const size_t raw_bytes = input.raw.size();
   const auto element_bytes = static_cast<size_t>(std::max(DTypeBits(input.dtype) / 8, 1));
   if (DTypeBits(input.dtype) > 0 && raw_bytes > 0 && raw_bytes <= kMaxRawBytes &&
@@ -139,7 +146,7 @@ Predictor FrameEncoder::Scratch::EncodeEstimated(const EncodeInput& input) {
   const Plan keyframe = planner.Keyframe();
   if (MayUseBase(input)) {
     const double keyframe_bytes = std::min(keyframe.estimated_bytes, raw_bytes) + kPlainHeaderBytes;
-    const Plan delta = planner.Delta(input.base->raw);
+    const Plan delta = planner.Delta(input.base->raw, input.scale);
     if (DeltaPays(input, delta.estimated_bytes + kBaseHeaderBytes, keyframe_bytes)) {
       EncodePayload(input, delta, &payload);
       const size_t delta_bytes = payload.size() + kBaseHeaderBytes;

@@ -125,9 +125,11 @@ Plan Planner::Keyframe() {
   return plan;
 }
 
-Plan Planner::Delta(std::span<const std::byte> base) {
+Plan Planner::Delta(std::span<const std::byte> base, std::optional<float> scale) {
   Gather(base, unit_bytes_, &base_);
   Plan subtract = Subtract();
+  if (scale == 1.0f) return subtract;
+  if (scale.has_value()) return WithScale(std::move(subtract), *scale);
   if (dtype_ == DType::kF32) {
     Plan scaled = Scaled(subtract);
     if (scaled.estimated_bytes < 0.99 * subtract.estimated_bytes) return scaled;
@@ -165,14 +167,18 @@ Plan Planner::Scaled(const Plan& subtract) {
   Plan best = subtract;
   for (const float scale : candidates) {
     if (scale == 1.0f || !(scale > 0.0f) || scale == best.transform.scale) continue;
-    Plan plan = subtract;
-    plan.predictor = Predictor::kScaledDelta;
-    plan.transform.transform = Transform::kSubtractScale;
-    plan.transform.scale = scale;
-    Evaluate(&plan, &other_);
+    Plan plan = WithScale(subtract, scale);
     if (plan.estimated_bytes < best.estimated_bytes) best = plan;
   }
   return best;
+}
+
+Plan Planner::WithScale(Plan subtract, float scale) {
+  subtract.predictor = Predictor::kScaledDelta;
+  subtract.transform.transform = Transform::kSubtractScale;
+  subtract.transform.scale = scale;
+  Evaluate(&subtract, &other_);
+  return subtract;
 }
 
 float Planner::FitScale() {

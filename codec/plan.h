@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,9 +48,9 @@ class Planner {
   // Takes a sample of the chunk. `rans` says how much rANS streams are wanted.
   void Look(std::span<const std::byte> raw, DType dtype, RansUse rans);
   Plan Keyframe();
-  // Delta returns the best plan against a base of the same size and dtype. Deltas returns all
-  // plans.
-  Plan Delta(std::span<const std::byte> base);
+  // Delta returns the best plan against a base of the same size and dtype. With a scale it returns
+  // the plan of that scale. Deltas returns all plans.
+  Plan Delta(std::span<const std::byte> base, std::optional<float> scale);
   std::vector<Plan> Deltas(std::span<const std::byte> base);
 
  private:
@@ -60,6 +61,7 @@ class Planner {
   };
 
   Plan Subtract();
+  Plan WithScale(Plan subtract, float scale);
   Plan Scaled(const Plan& subtract);
   // Uses the trial that Subtract() made.
   void AddContext(Plan* plan);

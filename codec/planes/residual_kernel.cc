@@ -3,13 +3,10 @@
 // Compiled with -ffp-contract=off: scale * base is one IEEE multiplication on every machine.
 #include "codec/planes/residual_kernel.h"
 
-#include <cfenv>
 #include <cstring>
 #include <type_traits>
 
-#if VARVE_X86
-#include <immintrin.h>
-#endif
+#include "codec/planes/float_environment.h"
 
 namespace varve::internal {
 
@@ -63,37 +60,6 @@ VARVE_INLINE inline uint32_t ScaledBits(float scale, uint32_t base) {
   const uint32_t is_nan = SignMask<uint32_t>(0x7F800000u - (base & 0x7FFFFFFFu));
   return (base & is_nan) | (bits & ~is_nan);
 }
-
-// A trainer may flush denormals or use another rounding mode. The prediction must not depend on
-// that.
-class DefaultFloatEnvironment {
-#if VARVE_X86
-  // Reading the register is cheap, but writing it is not. It nearly always holds the default, apart
-  // from the flags of past exceptions.
- public:
-  DefaultFloatEnvironment() : saved_(_mm_getcsr()) {
-    if ((saved_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
-  }
-  ~DefaultFloatEnvironment() {
-    if ((saved_ & ~kFlags) != kDefault) _mm_setcsr(saved_);
-  }
-
- private:
-  static constexpr unsigned kFlags = 0x3F;
-  static constexpr unsigned kDefault = 0x1F80;
-  unsigned saved_;
-#else
- public:
-  DefaultFloatEnvironment() {
-    std::fegetenv(&saved_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
-
- private:
-  std::fenv_t saved_;
-#endif
-};
 
 template <typename T>
 void Forward(CpuLevel level, const TransformArgs& args, const uint8_t* in, const uint8_t* base,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/codec/codec_testing.h"
+#include "tests/support/status_checks.h"
 
 namespace varve::internal {
 
@@ -95,6 +96,36 @@ TEST(FrameTest, SpecialFloatsSurviveEveryPredictor) {
   EXPECT_EQ(scaled.info.predictor, Predictor::kScaledDelta);
   EXPECT_LT(scaled.frame.size(), from.size() / 10);
   EncodeAndCheck(ToBytes(Trained(next, 1e-5f, 4)), DType::kF32, &from, Compression::kMax);
+}
+
+// A caller that knows the decay of a moment gives it.
+TEST(FrameTest, AScaleThatIsGivenIsTheOneThatIsTried) {
+  const Bytes from = ToBytes(Weights(kChunk, 1));
+  const Bytes decayed = [&] {
+    std::vector<float> values = Weights(kChunk, 1);
+    for (float& value : values) value *= 0.9f;
+    return ToBytes(values);
+  }();
+  FrameEncoder encoder;
+  const FrameBase base{.address = {.save_id = 1}, .digest = {}, .raw = from, .path_bytes = 1};
+  EncodeInput input{.raw = decayed, .dtype = DType::kF32, .base = &base};
+  const auto bytes_with = [&](std::optional<float> scale, Predictor predictor) {
+    Bytes frame, out(decayed.size());
+    input.scale = scale;
+    VARVE_EXPECT_OK(encoder.Encode(input, &frame));
+    EXPECT_EQ(ParseFrame(frame)->predictor, predictor);
+    VARVE_EXPECT_OK(FrameDecoder().Decode(frame, from, out));
+    EXPECT_TRUE(out == decayed);
+    return frame.size();
+  };
+  EXPECT_LT(bytes_with(0.9f, Predictor::kScaledDelta), 200);
+  EXPECT_GT(bytes_with(0.8f, Predictor::kScaledDelta), decayed.size() / 8);
+  EXPECT_GT(bytes_with(1.0f, Predictor::kDelta), decayed.size() / 8);
+  Bytes frame;
+  for (const float scale : {0.0f, -0.9f, std::numeric_limits<float>::infinity()}) {
+    input.scale = scale;
+    EXPECT_EQ(encoder.Encode(input, &frame).code(), StatusCode::kInvalidArgument);
+  }
 }
 
 TEST(FrameTest, WeightsReachTheirRatios) {

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/codec_bench_replay.h"
+
+#include <cstdlib>
+#include <span>
+
+#include "base/digest.h"
+#include "codec/predict/adam_replay.h"
+#include "codec/predict/rounded_copy.h"
+
+namespace varve::internal::bench {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// The same elements of all tensors of a parameter.
+struct Part {
+  Bytes moment, square, weight, model;
+  AdamState state() const { return {moment, square, weight}; }
+};
+struct Pair {
+  Part before, after;
+};
+
+// A frame is empty where the prediction is exact.
+struct Encoded {
+  AdamRecipe recipe;
+  Bytes gradient, moment, square, weight;
+};
+
+double NumberOf(const File& file, const char* name) {
+  return std::strtod(file.metadata.at(name).c_str(), nullptr);
+}
+
+AdamStep StepOf(const File& file) {
+  return {.learning_rate = NumberOf(file, "lr"),
+          .beta1 = NumberOf(file, "beta1"),
+          .beta2 = NumberOf(file, "beta2"),
+          .eps = NumberOf(file, "eps"),
+          .weight_decay = NumberOf(file, "weight_decay"),
+          .number = static_cast<uint64_t>(NumberOf(file, "step")),
+          .gradient_scale = NumberOf(file, "clip_factor")};
+}
+
+class Replay {
+ public:
+  Replay(const AdamStep& step, Entropy entropy) : step_(step), entropy_(entropy) {}
+
+  void Encode(const Pair& pair, Encoded* out) {
+    const auto& [before, after] = pair;
+    predicted_.resize(after.moment.size());
+    gradient_.resize(after.moment.size() / 2);
+    AdamRecipe& recipe = out->recipe;
+    recipe = FitAdam(step_, before.state(), after.state());
+    out->gradient.clear();
+    out->moment.clear();
+    out->square.clear();
+    out->weight.clear();
+    if (recipe.has_bf16_gradient) {
+      RecoverGradient(recipe, before.moment, after.moment, gradient_);
+      EncodeFrame(gradient_, DType::kBF16, {}, 1, &out->gradient);
+    } else {
+      EncodeFrame(after.moment, DType::kF32, before.moment, recipe.beta1, &out->moment);
+    }
+    const AdamMatch match = MatchAdam(recipe, before.state(), gradient_, after.state());
+    if (recipe.has_bf16_gradient && !match.moment) {
+      PredictMoment(recipe, before.moment, gradient_, predicted_);
+      EncodeFrame(after.moment, DType::kF32, predicted_, 1, &out->moment);
+    }
+    if (!match.square) {
+      PredictSquare(recipe, before.moment, after.moment, before.square, predicted_);
+      EncodeFrame(after.square, DType::kF32, predicted_, 1, &out->square);
+    }
+    if (!match.weight) {
+      PredictWeight(recipe, after.moment, after.square, before.weight, predicted_);
+      EncodeFrame(after.weight, DType::kF32, predicted_, 1, &out->weight);
+    }
+    if (!IsRoundedCopy(DType::kBF16, after.weight, after.model)) {
+      Fail("a model is not the rounded copy of its master");
+    }
+  }
+
+  // `out` has the sizes of the newer part.
+  void Decode(const Part& before, const Encoded& in, Part* out) {
+    predicted_.resize(out->moment.size());
+    gradient_.resize(out->moment.size() / 2);
+    if (in.recipe.has_bf16_gradient) {
+      DecodeFrame(in.gradient, {}, gradient_);
+      PredictMoment(in.recipe, before.moment, gradient_, PlaceFor(in.moment, &out->moment));
+      if (!in.moment.empty()) DecodeFrame(in.moment, predicted_, out->moment);
+    } else {
+      DecodeFrame(in.moment, before.moment, out->moment);
+    }
+    PredictSquare(in.recipe, before.moment, out->moment, before.square,
+                  PlaceFor(in.square, &out->square));
+    if (!in.square.empty()) DecodeFrame(in.square, predicted_, out->square);
+    PredictWeight(in.recipe, out->moment, out->square, before.weight,
+                  PlaceFor(in.weight, &out->weight));
+    if (!in.weight.empty()) DecodeFrame(in.weight, predicted_, out->weight);
+    MakeRoundedCopy(DType::kBF16, out->weight, out->model);
+  }
+
+ private:
+  // Where a prediction goes: it is what is wanted, or the base of a delta.
+  std::span<std::byte> PlaceFor(const Bytes& frame, Bytes* out) {
+    return frame.empty() ? std::span(*out) : std::span(predicted_);
+  }
+  void EncodeFrame(std::span<const std::byte> raw, DType dtype, std::span<const std::byte> base,
+                   float scale, Bytes* frame) {
+    const FrameBase from{
+        .address = {.save_id = 1, .ordinal = 1}, .digest = {}, .raw = base, .path_bytes = 1};
+    EncodeInput input;
+    input.raw = raw;
+    input.dtype = dtype;
+    input.base = base.empty() ? nullptr : &from;
+    input.scale = scale;
+    input.entropy = entropy_;
+    if (!encoder_.Encode(input, frame).ok()) Fail("a chunk was not encoded");
+  }
+  void DecodeFrame(const Bytes& frame, std::span<const std::byte> base, std::span<std::byte> out) {
+    const auto info = ParseFrame(frame);
+    if (!info.ok()) Fail(info.status().ToString());
+    if (!info->base.has_value()) base = {};
+    const Status status = decoder_.Decode(frame, base, out);
+    if (!status.ok()) Fail(status.ToString());
+  }
+
+  const AdamStep step_;
+  const Entropy entropy_;
+  FrameEncoder encoder_;
+  FrameDecoder decoder_;
+  Bytes predicted_, gradient_;
+};
+
+Bytes ElementsOf(const File& file, const std::string& name, size_t first, size_t num_elements) {
+  const Tensor& tensor = file.tensors.at(name);
+  const size_t element_bytes = static_cast<size_t>(DTypeBits(tensor.dtype) / 8);
+  const auto begin = tensor.raw.begin() + static_cast<ptrdiff_t>(first * element_bytes);
+  return {begin, begin + static_cast<ptrdiff_t>(num_elements * element_bytes)};
+}
+
+Part PartOf(const File& file, const std::string& parameter, size_t first, size_t n) {
+  return {.moment = ElementsOf(file, "exp_avg" + parameter, first, n),
+          .square = ElementsOf(file, "exp_avg_sq" + parameter, first, n),
+          .weight = ElementsOf(file, "master" + parameter, first, n),
+          .model = ElementsOf(file, "model" + parameter, first, n)};
+}
+
+std::vector<Pair> PairsOf(const File& before, const File& after) {
+  std::vector<Pair> pairs;
+  for (const auto& [name, tensor] : after.tensors) {
+    if (!name.starts_with("master.")) continue;
+    const std::string parameter = name.substr(name.find('.'));
+    const size_t num_elements = tensor.raw.size() / sizeof(float);
+    for (size_t first = 0; first < num_elements; first += kChunkElements) {
+      const size_t n = std::min<size_t>(kChunkElements, num_elements - first);
+      pairs.push_back({PartOf(before, parameter, first, n), PartOf(after, parameter, first, n)});
+    }
+  }
+  return pairs;
+}
+
+}  // namespace
+
+bool MayReplay(const File& before, const File& after) {
+  for (const char* name : {"lr", "beta1", "beta2", "eps", "weight_decay", "step", "clip_factor"}) {
+    if (!after.metadata.contains(name) || !before.metadata.contains(name)) return false;
+  }
+  const bool has_moments = std::any_of(after.tensors.begin(), after.tensors.end(), [](auto& each) {
+    return each.first.starts_with("exp_avg_sq.");
+  });
+  return has_moments && NumberOf(before, "step") + 1 == NumberOf(after, "step");
+}
+
+Measured MeasureReplay(const File& before, const File& after, Entropy entropy) {
+  const std::vector<Pair> pairs = PairsOf(before, after);
+  Replay replay(StepOf(after), entropy);
+  Measured result;
+  std::vector<Encoded> encoded(pairs.size());
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const Part& part = pairs[i].after;
+    Encoded& to = encoded[i];
+    replay.Encode(pairs[i], &to);
+    Part out = {Bytes(part.moment.size()), Bytes(part.square.size()), Bytes(part.weight.size()),
+                Bytes(part.model.size())};
+    replay.Decode(pairs[i].before, to, &out);
+    if (out.moment != part.moment || out.square != part.square || out.weight != part.weight ||
+        out.model != part.model) {
+      Fail("a chunk did not decode to what was encoded");
+    }
+    result.raw_bytes +=
+        part.moment.size() + part.square.size() + part.weight.size() + part.model.size();
+    result.encoded_bytes += sizeof(AdamRecipe) + to.gradient.size() + to.moment.size() +
+                            to.square.size() + to.weight.size();
+  }
+  double encode = 1e9, decode = 1e9;
+  Encoded frames;
+  Part out;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    double start = CpuSeconds();
+    for (const Pair& pair : pairs) replay.Encode(pair, &frames);
+    encode = std::min(encode, CpuSeconds() - start);
+    double seconds = 0;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const Part& part = pairs[i].after;
+      out.moment.resize(part.moment.size());
+      out.square.resize(part.square.size());
+      out.weight.resize(part.weight.size());
+      out.model.resize(part.model.size());
+      start = CpuSeconds();
+      replay.Decode(pairs[i].before, encoded[i], &out);
+      seconds += CpuSeconds() - start;
+    }
+    decode = std::min(decode, seconds);
+  }
+  result.encode_gbps = static_cast<double>(result.raw_bytes) / encode / 1e9;
+  result.decode_gbps = static_cast<double>(result.raw_bytes) / decode / 1e9;
+  return result;
+}
+
+}  // namespace varve::internal::bench

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The whole state of a step, predicted from the step before it (codec/predict/adam_replay.h). The
+// store does not use that yet, so this puts frames together as a store would. One thread.
+#pragma once
+
+#include "bench/codec_bench_data.h"
+#include "codec/frame.h"
+
+namespace varve::internal::bench {
+
+// True when the files are consecutive steps, and the newer one says how its step was made: lr,
+// beta1, beta2, eps, weight_decay, step, clip_factor.
+bool MayReplay(const File& before, const File& after);
+
+// All bytes that a store would need, with the recipe of each chunk. The first moment is a scaled
+// delta, or the gradient if that is BF16. What is predicted exactly takes no bytes, and so does a
+// model that is the rounded copy of its master.
+Measured MeasureReplay(const File& before, const File& after, Entropy entropy);
+
+}  // namespace varve::internal::bench

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/predict/adam_replay.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/codec/codec_testing.h"
+#include "tests/codec/levels.h"
+
+#if VARVE_X86
+#include <immintrin.h>
+#endif
+
+namespace varve::internal {
+
+namespace {
+
+using testing::Bytes;
+using testing::RandomBytes;
+using testing::ToBytes;
+
+constexpr size_t kElements = 5003;
+
+struct State {
+  std::vector<float> moment, square, weight;
+};
+struct StateBytes {
+  explicit StateBytes(const State& state)
+      : moment(ToBytes(state.moment)),
+        square(ToBytes(state.square)),
+        weight(ToBytes(state.weight)) {}
+  AdamState spans() const { return {moment, square, weight}; }
+  Bytes moment, square, weight;
+};
+
+float ToBf16(float value) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  bits = (bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u;
+  return std::bit_cast<float>(bits);
+}
+
+// An optimizer that rounds as its formulas say, written apart from the code under test.
+struct Optimizer {
+  AdamStep step{.learning_rate = 3e-4,
+                .beta1 = 0.9,
+                .beta2 = 0.95,
+                .eps = 1e-8,
+                .weight_decay = 0.1,
+                .number = 12,
+                .gradient_scale = 0.7};
+  MomentFormula moment{};
+  SquareFormula square{};
+  WeightFormula weight{};
+
+  float NextMoment(float m, float g) const {
+    const auto b = static_cast<float>(step.beta1), r = static_cast<float>(1 - step.beta1);
+    switch (moment) {
+      case MomentFormula::kSumFusedGradient:
+        return std::fma(r, g, b * m);
+      case MomentFormula::kLerpFused:
+        return std::fma(r, g - m, m);
+      case MomentFormula::kLerp: {
+        const float distance = g - m;
+        const float product = r * distance;
+        return m + product;
+      }
+      case MomentFormula::kSum: {
+        const float kept = b * m, added = r * g;
+        return kept + added;
+      }
+      default:
+        return std::fma(b, m, r * g);
+    }
+  }
+  float NextSquare(float v, float g) const {
+    const auto b = static_cast<float>(step.beta2), r = static_cast<float>(1 - step.beta2);
+    const float kept = b * v, g2 = g * g, part = r * g;
+    const float of_part = part * g, of_square = r * g2;
+    switch (square) {
+      case SquareFormula::kFused:
+        return std::fma(part, g, kept);
+      case SquareFormula::kProduct:
+        return kept + of_part;
+      case SquareFormula::kFusedSquare:
+        return std::fma(r, g2, kept);
+      case SquareFormula::kSquare:
+        return kept + of_square;
+      default:
+        return std::fma(b, v, of_square);
+    }
+  }
+  float NextWeight(float w, float m, float v) const {
+    const auto t = static_cast<double>(step.number);
+    const auto size = static_cast<float>(step.learning_rate / (1 - std::pow(step.beta1, t)));
+    const auto bias = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, t)));
+    const auto decay = static_cast<float>(1 - step.learning_rate * step.weight_decay);
+    const float root = std::sqrt(v) / bias;
+    const float divisor = root + static_cast<float>(step.eps);
+    const float kept = decay * w, scaled = size * m, quotient = m / divisor;
+    const float of_scaled = scaled / divisor, of_quotient = size * quotient;
+    switch (weight) {
+      case WeightFormula::kProduct:
+        return kept - of_scaled;
+      case WeightFormula::kQuotient:
+        return kept - of_quotient;
+      default:
+        return std::fma(-size, quotient, kept);
+    }
+  }
+
+  // Each element of each tensor once, with gradients of some thousandths.
+  State Next(const State& before, bool is_bf16, uint64_t seed) const {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal(0.0f, 0.003f);
+    State after = before;
+    for (size_t i = 0; i < before.moment.size(); ++i) {
+      const float raw = is_bf16 ? ToBf16(normal(random)) : normal(random);
+      const float g = raw * static_cast<float>(step.gradient_scale);
+      after.moment[i] = NextMoment(before.moment[i], g);
+      after.square[i] = NextSquare(before.square[i], g);
+      after.weight[i] = NextWeight(before.weight[i], after.moment[i], after.square[i]);
+    }
+    return after;
+  }
+};
+
+// A state after some steps of training.
+State Trained(const Optimizer& optimizer) {
+  State state = {std::vector<float>(kElements), std::vector<float>(kElements),
+                 testing::Weights(kElements, 1)};
+  Optimizer earlier = optimizer;
+  for (uint64_t number = 1; number < optimizer.step.number; ++number) {
+    earlier.step.number = number;
+    state = earlier.Next(state, /*is_bf16=*/false, number);
+  }
+  return state;
+}
+
+size_t CountExact(const Bytes& a, const Bytes& b) {
+  size_t exact = 0;
+  for (size_t i = 0; i < a.size(); i += 4) exact += std::memcmp(&a[i], &b[i], 4) == 0 ? 1 : 0;
+  return exact;
+}
+
+Bytes RecoveredGradient(const AdamRecipe& recipe, const StateBytes& before,
+                        const StateBytes& after) {
+  Bytes gradient(before.moment.size() / 2);
+  RecoverGradient(recipe, before.moment, after.moment, gradient);
+  return gradient;
+}
+
+void ExpectExact(const Optimizer& optimizer) {
+  const State before = Trained(optimizer);
+  const StateBytes from(before), to(optimizer.Next(before, /*is_bf16=*/true, 99));
+  const AdamRecipe recipe = FitAdam(optimizer.step, from.spans(), to.spans());
+  EXPECT_TRUE(recipe.has_bf16_gradient);
+  const Bytes gradient = RecoveredGradient(recipe, from, to);
+  const AdamMatch match = MatchAdam(recipe, from.spans(), gradient, to.spans());
+  EXPECT_TRUE(match.moment && match.square && match.weight);
+  Bytes moment(from.moment.size()), square(moment.size()), weight(moment.size());
+  PredictMoment(recipe, from.moment, gradient, moment);
+  PredictSquare(recipe, from.moment, moment, from.square, square);
+  PredictWeight(recipe, moment, square, from.weight, weight);
+  EXPECT_TRUE(moment == to.moment && square == to.square && weight == to.weight);
+}
+
+TEST(AdamReplayTest, EachFormulaIsFoundAndExact) {
+  for (int i = 0; i < kNumMomentFormulas; ++i) {
+    SCOPED_TRACE("moment " + std::to_string(i));
+    ExpectExact({.moment = static_cast<MomentFormula>(i)});
+  }
+  for (int i = 0; i < kNumSquareFormulas; ++i) {
+    SCOPED_TRACE("square " + std::to_string(i));
+    ExpectExact({.square = static_cast<SquareFormula>(i)});
+  }
+  for (int i = 0; i < kNumWeightFormulas; ++i) {
+    SCOPED_TRACE("weight " + std::to_string(i));
+    ExpectExact({.weight = static_cast<WeightFormula>(i)});
+  }
+}
+
+// Rounding hides a part of the gradient, but the weight needs none.
+TEST(AdamReplayTest, GradientsOfFp32PredictNearlyAll) {
+  const Optimizer optimizer;
+  const State before = Trained(optimizer);
+  const StateBytes from(before), to(optimizer.Next(before, /*is_bf16=*/false, 99));
+  const AdamRecipe recipe = FitAdam(optimizer.step, from.spans(), to.spans());
+  EXPECT_FALSE(recipe.has_bf16_gradient);
+  const AdamMatch match = MatchAdam(recipe, from.spans(), {}, to.spans());
+  EXPECT_FALSE(match.moment || match.square);
+  EXPECT_TRUE(match.weight);
+  Bytes square(from.square.size());
+  PredictSquare(recipe, from.moment, to.moment, from.square, square);
+  EXPECT_GE(CountExact(square, to.square), kElements * 8 / 10);
+}
+
+// As biases and norms often do.
+TEST(AdamReplayTest, AWeightThatDoesNotDecayIsFound) {
+  Optimizer optimizer;
+  const State before = Trained(optimizer);
+  const double decay = std::exchange(optimizer.step.weight_decay, 0.0);
+  const StateBytes from(before), to(optimizer.Next(before, /*is_bf16=*/true, 99));
+  optimizer.step.weight_decay = decay;
+  const AdamRecipe recipe = FitAdam(optimizer.step, from.spans(), to.spans());
+  EXPECT_EQ(recipe.decay, 1.0f);
+  EXPECT_TRUE(
+      MatchAdam(recipe, from.spans(), RecoveredGradient(recipe, from, to), to.spans()).weight);
+}
+
+// Every sum of squares is divided by 1 late in a training.
+TEST(AdamReplayTest, ALateStepIsExact) {
+  Optimizer optimizer;
+  const State before = Trained(optimizer);
+  optimizer.step.number = 5000;
+  const StateBytes from(before), to(optimizer.Next(before, /*is_bf16=*/true, 99));
+  const AdamRecipe recipe = FitAdam(optimizer.step, from.spans(), to.spans());
+  EXPECT_EQ(recipe.sqrt_bias2, 1.0f);
+  EXPECT_TRUE(
+      MatchAdam(recipe, from.spans(), RecoveredGradient(recipe, from, to), to.spans()).weight);
+}
+
+// Any bits: numbers of every size, infinities, NaNs. No pointer is aligned.
+struct Predicted {
+  Bytes moment, square, weight, gradient;
+  bool operator==(const Predicted&) const = default;
+};
+Predicted PredictAll(const AdamRecipe& recipe, size_t n, CpuLevel level) {
+  const Bytes inputs[] = {RandomBytes(4 * n + 1, 1), RandomBytes(4 * n + 1, 2),
+                          RandomBytes(4 * n + 1, 3), RandomBytes(2 * n + 1, 4)};
+  const auto in = [&](int i) { return std::span(inputs[i]).subspan(1); };
+  Predicted out{Bytes(4 * n), Bytes(4 * n), Bytes(4 * n), Bytes(2 * n)};
+  PredictMoment(recipe, in(0), in(3), out.moment, level);
+  PredictSquare(recipe, in(0), in(1), in(2), out.square, level);
+  PredictWeight(recipe, in(0), in(1), in(2), out.weight, level);
+  RecoverGradient(recipe, in(0), in(1), out.gradient, level);
+  return out;
+}
+
+AdamRecipe RecipeOf(int formula) {
+  AdamRecipe recipe{.beta1 = 0.9f,
+                    .rest1 = 0.1f,
+                    .beta2 = 0.95f,
+                    .rest2 = 0.05f,
+                    .decay = 0.999f,
+                    .step_size = 1e-3f,
+                    .sqrt_bias2 = 0.5f,
+                    .eps = 1e-8f,
+                    .gradient_scale = 0.7f};
+  recipe.has_bf16_gradient = formula % 2 == 0;
+  recipe.moment = static_cast<MomentFormula>(formula % kNumMomentFormulas);
+  recipe.square = static_cast<SquareFormula>(formula % kNumSquareFormulas);
+  recipe.weight = static_cast<WeightFormula>(formula % kNumWeightFormulas);
+  return recipe;
+}
+
+TEST(AdamReplayTest, LevelsAgreeOnAnyBits) {
+  for (int formula = 0; formula < 10; ++formula) {
+    const AdamRecipe recipe = RecipeOf(formula);
+    for (const size_t n : {0, 1, 15, 16, 1000, 20001}) {
+      const Predicted portable = PredictAll(recipe, n, CpuLevel::kPortable);
+      for (const CpuLevel level : Levels()) {
+        EXPECT_EQ(PredictAll(recipe, n, level), portable)
+            << "formula " << formula << ", " << n << " elements, level " << static_cast<int>(level);
+      }
+    }
+  }
+}
+
+#if VARVE_X86
+// A trainer may flush denormals and round in another way.
+TEST(AdamReplayTest, TheFloatEnvironmentChangesNothing) {
+  const Predicted wanted = PredictAll(RecipeOf(0), 20001, DetectCpu());
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr(saved | 0x8040 | 0x6000);  // flush to zero, denormals are zero, round towards zero
+  const Predicted found = PredictAll(RecipeOf(0), 20001, DetectCpu());
+  _mm_setcsr(saved);
+  EXPECT_EQ(found, wanted);
+}
+#endif
+
+// A wrong hint, and a state that no optimizer has made, cost bytes and never a bit.
+TEST(AdamReplayTest, AnyPredictionIsTheBaseOfADelta) {
+  const Optimizer optimizer;
+  const State before = Trained(optimizer);
+  const StateBytes from(before), to(optimizer.Next(before, /*is_bf16=*/false, 99));
+  Bytes noise = RandomBytes(from.square.size(), 7);
+  size_t bytes[3] = {};
+  int k = 0;
+  for (const double beta2 : {0.95, 0.99, 0.5}) {
+    AdamStep step = optimizer.step;
+    step.beta2 = beta2;
+    const AdamRecipe recipe = FitAdam(step, from.spans(), to.spans());
+    Bytes predicted(from.square.size());
+    PredictSquare(recipe, from.moment, to.moment, from.square, predicted);
+    bytes[k++] = testing::EncodeAndCheck(to.square, DType::kF32, &predicted).frame.size();
+    testing::EncodeAndCheck(noise, DType::kF32, &predicted);
+  }
+  EXPECT_LT(4 * bytes[0], bytes[1]);
+  EXPECT_LT(bytes[1], bytes[2]);
+}
+
+}  // namespace
+
+}  // namespace varve::internal
