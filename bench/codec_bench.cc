@@ -4,10 +4,13 @@
 // files, with the given entropy coder. VARVE_CPU=avx2 or portable measures the lower levels.
 //
 // Files are named SERIES+STEPS.safetensors. Every file of a series is encoded alone, and as a delta
-// to SERIES+000. Tensors are grouped by the part of their name before the first dot. Ratio is
-// encoded bytes / raw bytes. GB/s is raw bytes / CPU time of this thread, best of several passes,
-// in chunks of 262,144 elements. Every method is decoded and compared before it is timed.
-// tests/cli/store_matches_bench.py compares the bytes with what a store reports.
+// to SERIES+000. Two files of consecutive steps of Adam whose metadata has lr, beta1, beta2, eps,
+// weight_decay, step and clip_factor are measured with optimizer replay, too
+// (codec_bench_replay.h); bench/torch_steps.py makes such files. Tensors are grouped by the part of
+// their name before the first dot. Ratio is encoded bytes / raw bytes. GB/s is raw bytes / CPU time
+// of this thread, best of several passes, in chunks of 262,144 elements. Every method is decoded
+// and compared before it is timed. tests/cli/store_matches_bench.py compares the bytes with what a
+// store reports.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -246,6 +249,8 @@ constexpr RatioGoal kRatioGoals[] = {
     {"late", "whole state", "+001", .575},
     {"late", "whole state", "+010", .635},
     {"late", "whole state", "+100", .66},
+    {"late", "whole state, replay", "+001", .24},
+    {"bf16_gradients", "whole state, replay", "+001", .10},
     {"rl", "model", "keyframe", .67},
     {"rl", "model", "+001", .01},
 };
@@ -311,11 +316,14 @@ void BenchSeries(const std::string& series, const std::map<std::string, File>& f
     std::printf("%s  whole state, bf16 derived  %s\n", series.c_str(), shown.c_str());
     PrintRow("varve", state);
     if (keyframe || !MayReplay(first->second, file)) continue;
-    const Measured replayed = MeasureReplay(first->second, file, g_entropy);
-    (*results)[{series, "whole state, replay", shown}] = replayed;
+    const Replayed replayed = MeasureReplay(first->second, file, g_entropy);
+    (*results)[{series, "whole state, replay", shown}] = replayed.measured;
     std::printf("%s  whole state, bf16 derived, optimizer replay  %s\n", series.c_str(),
                 shown.c_str());
-    PrintRow("varve", replayed);
+    char note[80];
+    std::snprintf(note, sizeof(note), "  predicted exactly: m %.2f %%, v %.2f %%, w %.2f %%",
+                  100 * replayed.moment, 100 * replayed.square, 100 * replayed.weight);
+    PrintRow("varve", replayed.measured, note);
   }
 }
 

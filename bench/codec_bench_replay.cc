@@ -2,6 +2,7 @@
 #include "bench/codec_bench_replay.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <span>
 
 #include "base/digest.h"
@@ -160,6 +161,29 @@ std::vector<Pair> PairsOf(const File& before, const File& after) {
   return pairs;
 }
 
+double NumExact(std::span<const std::byte> a, std::span<const std::byte> b) {
+  double exact = 0;
+  for (size_t i = 0; i < a.size(); i += 4) {
+    exact += std::memcmp(a.data() + i, b.data() + i, 4) == 0 ? 1 : 0;
+  }
+  return exact;
+}
+
+// Adds the elements of a pair that are predicted exactly.
+void AddExact(const AdamRecipe& recipe, const Pair& pair, Replayed* to) {
+  const auto& [before, after] = pair;
+  Bytes out(after.moment.size()), gradient(out.size() / 2);
+  if (recipe.has_bf16_gradient) {
+    RecoverGradient(recipe, before.moment, after.moment, gradient);
+    PredictMoment(recipe, before.moment, gradient, out);
+    to->moment += NumExact(out, after.moment);
+  }
+  PredictSquare(recipe, before.moment, after.moment, before.square, out);
+  to->square += NumExact(out, after.square);
+  PredictWeight(recipe, after.moment, after.square, before.weight, out);
+  to->weight += NumExact(out, after.weight);
+}
+
 }  // namespace
 
 bool MayReplay(const File& before, const File& after) {
@@ -172,10 +196,12 @@ bool MayReplay(const File& before, const File& after) {
   return has_moments && NumberOf(before, "step") + 1 == NumberOf(after, "step");
 }
 
-Measured MeasureReplay(const File& before, const File& after, Entropy entropy) {
+Replayed MeasureReplay(const File& before, const File& after, Entropy entropy) {
   const std::vector<Pair> pairs = PairsOf(before, after);
   Replay replay(StepOf(after), entropy);
-  Measured result;
+  Replayed replayed;
+  Measured& result = replayed.measured;
+  double num_elements = 0;
   std::vector<Encoded> encoded(pairs.size());
   for (size_t i = 0; i < pairs.size(); ++i) {
     const Part& part = pairs[i].after;
@@ -190,6 +216,8 @@ Measured MeasureReplay(const File& before, const File& after, Entropy entropy) {
     }
     result.raw_bytes +=
         part.moment.size() + part.square.size() + part.weight.size() + part.model.size();
+    AddExact(to.recipe, pairs[i], &replayed);
+    num_elements += static_cast<double>(part.moment.size() / sizeof(float));
     result.encoded_bytes += sizeof(AdamRecipe) + to.gradient.size() + to.moment.size() +
                             to.square.size() + to.weight.size();
   }
@@ -215,7 +243,10 @@ Measured MeasureReplay(const File& before, const File& after, Entropy entropy) {
   }
   result.encode_gbps = static_cast<double>(result.raw_bytes) / encode / 1e9;
   result.decode_gbps = static_cast<double>(result.raw_bytes) / decode / 1e9;
-  return result;
+  for (double* const share : {&replayed.moment, &replayed.square, &replayed.weight}) {
+    *share /= num_elements;
+  }
+  return replayed;
 }
 
 }  // namespace varve::internal::bench
