@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -63,10 +64,15 @@ Result<std::vector<FileDescriptor>> ReserveDescriptors(size_t count) {
 }
 
 Result<std::string> ReadAtMost(int fd, size_t max_bytes, const std::filesystem::path& path) {
-  std::string contents(max_bytes, '\0');
+  constexpr size_t kFirstBytes = size_t{16} << 10;
+  std::string contents;
   size_t size = 0;
   while (size < max_bytes) {
-    const ssize_t n = ::read(fd, contents.data() + size, max_bytes - size);
+    // Memory is in proportion to the file, and not to what it may have.
+    if (size == contents.size()) {
+      contents.resize(std::min(max_bytes, std::max(kFirstBytes, 2 * size)));
+    }
+    const ssize_t n = ::read(fd, contents.data() + size, contents.size() - size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus("read", path, errno);
     if (n == 0) break;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -73,6 +74,24 @@ TEST(FileDescriptorTest, OpensOnlyFilesOfAStore) {
   EXPECT_EQ(ReadSmallFile(pipe, 10).status().code(), StatusCode::kCorruption);
   EXPECT_EQ(*ReadSmallFile(file, 3), "tex");
   EXPECT_EQ(*ReadSmallFileOrPipe("/dev/null", 10), "");
+}
+
+// Memory grows with the file, and not with what it may have.
+TEST(FileDescriptorTest, ReadsFilesOfAnySize) {
+  const testing::TempFolder folder;
+  const std::filesystem::path file = folder.path() / "file";
+  for (const size_t size : {0, 1, 16383, 16384, 16385, 100000}) {
+    std::string text(size, '\0');
+    for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 7 + i / 251);
+    std::ofstream(file, std::ios::binary) << text;
+    for (const size_t most : {size, size + 1, size_t{64} << 20}) {
+      const Result<std::string> read = ReadSmallFile(file, most);
+      ASSERT_TRUE(read.ok()) << read.status().ToString();
+      EXPECT_TRUE(*read == text) << size << " bytes, at most " << most;
+      EXPECT_LE(read->capacity(), std::max<size_t>(2 * size, 16384));
+    }
+    EXPECT_TRUE(*ReadSmallFile(file, size / 2) == text.substr(0, size / 2));
+  }
 }
 
 }  // namespace
