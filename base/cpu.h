@@ -11,7 +11,7 @@ namespace varve::internal {
 
 enum class CpuLevel {
   kPortable = 0,
-  kAvx2 = 1,
+  kAvx2 = 1,    // with BMI2 and FMA
   kAvx512 = 2,  // with BW, DQ, VL, VBMI and VBMI2
 };
 

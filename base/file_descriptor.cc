@@ -68,7 +68,7 @@ Result<std::string> ReadAtMost(int fd, size_t max_bytes, const std::filesystem::
   std::string contents;
   size_t size = 0;
   while (size < max_bytes) {
-    // Memory is in proportion to the file, and not to what it may have.
+    // Memory is in proportion to the file, and not to max_bytes.
     if (size == contents.size()) {
       contents.resize(std::min(max_bytes, std::max(kFirstBytes, 2 * size)));
     }

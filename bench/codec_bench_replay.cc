@@ -149,15 +149,23 @@ Part PartOf(const File& file, const std::string& parameter, size_t first, size_t
 
 std::vector<Pair> PairsOf(const File& before, const File& after) {
   std::vector<Pair> pairs;
+  size_t num_tensors = 0;
   for (const auto& [name, tensor] : after.tensors) {
     if (!name.starts_with("master.")) continue;
     const std::string parameter = name.substr(name.find('.'));
     const size_t num_elements = tensor.raw.size() / sizeof(float);
+    for (const char* kind : {"model", "exp_avg", "exp_avg_sq"}) {
+      if (!after.tensors.contains(kind + parameter) || !before.tensors.contains(kind + parameter)) {
+        Fail("there is no " + (kind + parameter));
+      }
+    }
+    num_tensors += 4;
     for (size_t first = 0; first < num_elements; first += kChunkElements) {
       const size_t n = std::min<size_t>(kChunkElements, num_elements - first);
       pairs.push_back({PartOf(before, parameter, first, n), PartOf(after, parameter, first, n)});
     }
   }
+  if (num_tensors != after.tensors.size()) Fail("not every tensor belongs to a parameter");
   return pairs;
 }
 

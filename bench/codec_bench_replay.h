@@ -10,7 +10,8 @@
 namespace varve::internal::bench {
 
 // True when the files are consecutive steps, and the newer one says how its step was made: lr,
-// beta1, beta2, eps, weight_decay, step, clip_factor.
+// beta1, beta2, eps, weight_decay, step, clip_factor. MeasureReplay ends the program if a tensor is
+// not one of the four of a parameter.
 bool MayReplay(const File& before, const File& after);
 
 // All bytes that a store would need, with the recipe of each chunk. The first moment is a scaled

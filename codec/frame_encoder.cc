@@ -169,7 +169,7 @@ Predictor FrameEncoder::Scratch::EncodeSmallest(const EncodeInput& input) {
   if (!MayUseBase(input)) return best;
   size_t best_bytes = kPlainHeaderBytes + std::min(payload.size(), input.raw.size());
   const double max_path_bytes = input.max_path_ratio * static_cast<double>(best_bytes);
-  for (const Plan& plan : planner.Deltas(input.base->raw)) {
+  for (const Plan& plan : planner.Deltas(input.base->raw, input.scale)) {
     EncodePayload(input, plan, &trial);
     const size_t bytes = kBaseHeaderBytes + trial.size();
     const double path_bytes =

@@ -138,7 +138,8 @@ Plan Planner::Delta(std::span<const std::byte> base, std::optional<float> scale)
   return subtract;
 }
 
-std::vector<Plan> Planner::Deltas(std::span<const std::byte> base) {
+std::vector<Plan> Planner::Deltas(std::span<const std::byte> base, std::optional<float> scale) {
+  if (scale.has_value()) return {Delta(base, scale)};
   Gather(base, unit_bytes_, &base_);
   std::vector<Plan> plans = {Subtract()};
   AddContext(&plans[0]);

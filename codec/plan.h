@@ -51,7 +51,7 @@ class Planner {
   // Delta returns the best plan against a base of the same size and dtype. With a scale it returns
   // the plan of that scale. Deltas returns all plans.
   Plan Delta(std::span<const std::byte> base, std::optional<float> scale);
-  std::vector<Plan> Deltas(std::span<const std::byte> base);
+  std::vector<Plan> Deltas(std::span<const std::byte> base, std::optional<float> scale);
 
  private:
   // The sample after a transform.

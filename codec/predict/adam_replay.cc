@@ -97,10 +97,12 @@ VARVE_INLINE inline float Recovered(float before, float after, const Constants& 
   return __builtin_fmaf(-c.beta1, before, after) * c.unrest1;
 }
 
-// The gradient before its scale, to the nearest BF16. It is in the upper half.
+// The gradient before its scale, to the nearest BF16. It is in the upper half. There is one NaN.
 VARVE_INLINE inline uint32_t Bf16Bits(float gradient, const Constants& c) {
-  const uint32_t bits = BitsOf(gradient * c.unscale);
-  return (bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u;
+  const float unscaled = gradient * c.unscale;
+  const uint32_t bits = BitsOf(unscaled);
+  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u;
+  return unscaled == unscaled ? rounded : 0x7FC00000u;
 }
 
 template <bool kBf16>
@@ -309,7 +311,8 @@ AdamRecipe FitAdam(const AdamStep& step, const AdamState& before, const AdamStat
       kNumMomentFormulas, to.moment,
       [&](std::span<std::byte> out) { PredictMoment(recipe, from.moment, gradient, out, level); },
       &recipe.moment);
-  recipe.has_bf16_gradient = 2 * wrong_moments < from.moment.size() / 4;
+  // Parameters that take no part in a step have a gradient of 0, which is a BF16, too.
+  recipe.has_bf16_gradient = 16 * wrong_moments < from.moment.size() / 4;
   ChooseFormula(
       kNumSquareFormulas, to.square,
       [&](std::span<std::byte> out) {
@@ -325,10 +328,9 @@ AdamRecipe FitAdam(const AdamStep& step, const AdamState& before, const AdamStat
         &recipe.weight);
   };
   const size_t wrong_without_decay = choose_weight();
-  AdamRecipe decays = recipe;
-  std::swap(recipe, decays);
+  const AdamRecipe undecayed = recipe;
   recipe.decay = static_cast<float>(1 - step.learning_rate * step.weight_decay);
-  if (wrong_without_decay == 0 || choose_weight() >= wrong_without_decay) recipe = decays;
+  if (wrong_without_decay == 0 || choose_weight() >= wrong_without_decay) return undecayed;
   return recipe;
 }
 
@@ -354,6 +356,7 @@ void PredictSquare(const AdamRecipe& recipe, std::span<const std::byte> moment_b
     case SquareFormula::kFusedDecay:
       return run.template operator()<SquareFormula::kFusedDecay>();
   }
+  std::memcpy(out.data(), square_before.data(), out.size());  // no formula
 }
 
 void PredictWeight(const AdamRecipe& recipe, std::span<const std::byte> moment,
@@ -374,6 +377,7 @@ void PredictWeight(const AdamRecipe& recipe, std::span<const std::byte> moment,
     case WeightFormula::kFused:
       return run.template operator()<WeightFormula::kFused>();
   }
+  std::memcpy(out.data(), weight_before.data(), out.size());  // no formula
 }
 
 void RecoverGradient(const AdamRecipe& recipe, std::span<const std::byte> moment_before,
@@ -413,11 +417,13 @@ void PredictMoment(const AdamRecipe& recipe, std::span<const std::byte> moment_b
     case MomentFormula::kSumFusedMoment:
       return run.template operator()<MomentFormula::kSumFusedMoment>();
   }
+  std::memcpy(out.data(), moment_before.data(), out.size());  // no formula
 }
 
 AdamMatch MatchAdam(const AdamRecipe& recipe, const AdamState& before,
                     std::span<const std::byte> gradient, const AdamState& after, CpuLevel level) {
-  constexpr size_t kRoundBytes = 4096;  // ten of them fit into the L1 cache
+  constexpr size_t kRoundBytes = 4096;  // seven of them and half a one fit into the L1 cache
+  assert(after.moment.size() % 4 == 0);
   AdamMatch match{.moment = recipe.has_bf16_gradient};
   alignas(64) std::byte room[kRoundBytes];
   for (size_t at = 0; at < after.moment.size(); at += kRoundBytes) {

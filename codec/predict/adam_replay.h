@@ -91,7 +91,8 @@ AdamRecipe FitAdam(const AdamStep& step, const AdamState& before, const AdamStat
                    CpuLevel level = DetectCpu());
 
 // All spans but `gradient` are FP32 and have the same size. `gradient` is BF16 and has half of it.
-// Where a prediction is no number, it is what was there before. `out` overlaps no input.
+// Where a prediction is no number, or the recipe has no known formula, it is what was there before.
+// A recovered gradient that is no number is 0x7FC0. `out` overlaps no input.
 void PredictSquare(const AdamRecipe& recipe, std::span<const std::byte> moment_before,
                    std::span<const std::byte> moment, std::span<const std::byte> square_before,
                    std::span<std::byte> out, CpuLevel level = DetectCpu());

@@ -133,7 +133,10 @@ class Backup {
   std::set<std::string> compared_;  // these were the same in the copy, but for their times
   std::string manifest_;            // of the new state, in the copy
   TableFiles tables_;               // of the new state
-  uint64_t wanted_bytes_ = 0;       // of all files that this backup copies, as far as it knows
+  // What was read of a file, and of another one. One thread.
+  mutable std::vector<std::byte> block_ = std::vector<std::byte>(kBlockBytes);
+  mutable std::vector<std::byte> other_ = std::vector<std::byte>(kBlockBytes);
+  uint64_t wanted_bytes_ = 0;  // of all files that this backup copies, as far as it knows
   BackupReport report_;
 };
 
@@ -277,11 +280,11 @@ Result<bool> Backup::HoldsTheSame(const std::string& name, const FileDescriptor&
   const Result<FileDescriptor> copy = OpenFileToRead(path);
   if (copy.status().code() == StatusCode::kNotFound) return false;
   VARVE_RETURN_IF_ERROR(copy.status());
-  std::vector<std::byte> block(kBlockBytes), other(kBlockBytes);
   while (true) {
-    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block.data(), from_ / name));
-    const Result<size_t> m = ReadBlock(copy->get(), other.data(), path);
-    const bool same = m.ok() && *m == n && std::equal(block.data(), block.data() + n, other.data());
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block_.data(), from_ / name));
+    const Result<size_t> m = ReadBlock(copy->get(), other_.data(), path);
+    const bool same =
+        m.ok() && *m == n && std::equal(block_.data(), block_.data() + n, other_.data());
     if (!same && ::lseek(source.get(), 0, SEEK_SET) != 0) {
       return ErrnoStatus("seek in", from_ / name, errno);
     }
@@ -297,12 +300,11 @@ Status Backup::CopyFile(const std::string& name, const FileDescriptor& source) {
   struct stat info {};
   if (::fstat(source.get(), &info) != 0) return ErrnoStatus("look at", from_ / name, errno);
   VARVE_ASSIGN_OR_RETURN(const FileDescriptor target, ReplaceFile(temporary));
-  std::vector<std::byte> block(kBlockBytes);
   std::vector<Digest> digests;
   while (true) {
-    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block.data(), from_ / name));
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(source.get(), block_.data(), from_ / name));
     if (n == 0) break;
-    const std::span<const std::byte> bytes(block.data(), n);
+    const std::span<const std::byte> bytes(block_.data(), n);
     digests.push_back(ComputeDigest(format_.digest_seed, bytes));
     VARVE_RETURN_IF_ERROR(WriteAll(target.get(), bytes, temporary));
     report_.copied_bytes += n;
@@ -319,10 +321,9 @@ Status Backup::CopyFile(const std::string& name, const FileDescriptor& source) {
 
 Status Backup::VerifyFile(const fs::path& path, std::span<const Digest> blocks) const {
   VARVE_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFileToRead(path));
-  std::vector<std::byte> block(kBlockBytes);
   for (const Digest& expected : blocks) {
-    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(file.get(), block.data(), path));
-    if (ComputeDigest(format_.digest_seed, {block.data(), n}) != expected) {
+    VARVE_ASSIGN_OR_RETURN(const size_t n, ReadBlock(file.get(), block_.data(), path));
+    if (ComputeDigest(format_.digest_seed, {block_.data(), n}) != expected) {
       return Status::Corruption(path.string() + " does not hold what was written to it");
     }
   }
@@ -339,12 +340,11 @@ Status Backup::CopyNewestManifest() {
 Status Backup::CopyManifest(const FileDescriptor& source, uint64_t bytes) {
   const fs::path path = to_ / manifest_;
   VARVE_ASSIGN_OR_RETURN(const FileDescriptor target, ReplaceFile(path));
-  std::vector<std::byte> block(kBlockBytes);
   while (true) {
-    VARVE_ASSIGN_OR_RETURN(const size_t read, ReadBlock(source.get(), block.data(), path));
+    VARVE_ASSIGN_OR_RETURN(const size_t read, ReadBlock(source.get(), block_.data(), path));
     const size_t n = std::min<uint64_t>(read, bytes);
     if (n == 0) break;
-    VARVE_RETURN_IF_ERROR(WriteAll(target.get(), {block.data(), n}, path));
+    VARVE_RETURN_IF_ERROR(WriteAll(target.get(), {block_.data(), n}, path));
     bytes -= n;
   }
   if (::fsync(target.get()) != 0) return ErrnoStatus("sync", path, errno);

@@ -76,7 +76,7 @@ TEST(FileDescriptorTest, OpensOnlyFilesOfAStore) {
   EXPECT_EQ(*ReadSmallFileOrPipe("/dev/null", 10), "");
 }
 
-// Memory grows with the file, and not with what it may have.
+// Memory grows with the file, and not with the most that is read.
 TEST(FileDescriptorTest, ReadsFilesOfAnySize) {
   const testing::TempFolder folder;
   const std::filesystem::path file = folder.path() / "file";

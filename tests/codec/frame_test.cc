@@ -118,9 +118,12 @@ TEST(FrameTest, AScaleThatIsGivenIsTheOneThatIsTried) {
     EXPECT_TRUE(out == decayed);
     return frame.size();
   };
-  EXPECT_LT(bytes_with(0.9f, Predictor::kScaledDelta), 200);
-  EXPECT_GT(bytes_with(0.8f, Predictor::kScaledDelta), decayed.size() / 8);
-  EXPECT_GT(bytes_with(1.0f, Predictor::kDelta), decayed.size() / 8);
+  for (const Compression compression : {Compression::kAuto, Compression::kMax}) {
+    input.compression = compression;
+    EXPECT_LT(bytes_with(0.9f, Predictor::kScaledDelta), 200);
+    EXPECT_GT(bytes_with(0.8f, Predictor::kScaledDelta), decayed.size() / 8);
+    EXPECT_GT(bytes_with(1.0f, Predictor::kDelta), decayed.size() / 8);
+  }
   Bytes frame;
   for (const float scale : {0.0f, -0.9f, std::numeric_limits<float>::infinity()}) {
     input.scale = scale;

@@ -2,7 +2,7 @@
 //
 // What a decoder allocates is in proportion to its input: twice the input takes twice the memory,
 // and a number that claims much takes none. Bytes are counted, because time is another one on a
-// busy machine. With VARVE_FULL_SIZE=1 the processor's time is measured, too.
+// busy machine. With VARVE_FULL_SIZE=1 the processor's time is measured as well.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -318,7 +318,7 @@ TEST(GrowthTest, MemoryIsInProportionToTheInput) {
   }
 }
 
-// The mean of some runs, at the best of some times: another process may take the caches.
+// The mean of 20 runs. The least of ten means counts, because other processes take the caches.
 double SecondsToRun(const FuzzTarget& target, const std::string& input) {
   constexpr int kTimes = 10, kRuns = 20;
   double least = 1e9;
@@ -340,7 +340,7 @@ TEST(GrowthTest, TimeIsInProportionToTheInput) {
     const FuzzTarget& target = TargetOf(all, growing.target);
     const double least = SecondsToRun(target, growing.make(kLeast));
     const double most = SecondsToRun(target, growing.make(kLeast * kTimes));
-    EXPECT_LE(most, kFixedSeconds + 1.5 * kTimes * least);
+    EXPECT_LE(most, kFixedSeconds + 2 * kTimes * least);
     std::cout << growing.target << ": " << 1e6 * least << " us, " << 1e6 * most << " us for "
               << kTimes << " times the input\n";
   }

@@ -150,6 +150,8 @@ def fuzzers(row):
     said = find(r"(\d+ targets, .* 0 findings)", text)
     growth = row.run(harness.program("fuzz_growth_test"))
     num_linear = len(re.findall(r"us for 16 times the input", growth))
+    if not num_linear:
+        raise Failed("no target's time is measured", growth)
     return (
         f"{said}; coverage of the targets, added up: {sum(coverage)}; "
         f"{num_linear} targets take time in proportion to their input"
