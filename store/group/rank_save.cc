@@ -106,15 +106,17 @@ bool AttemptsTaken::Has(AttemptId attempt) const {
   return taken_.contains(attempt);
 }
 
-void AttemptsTaken::SetMissed(const CheckpointId& id, bool missed) {
+void AttemptsTaken::SetMissed(const CheckpointId& id, size_t num_missed) {
   const std::lock_guard lock(mutex_);
-  if (missed) missed_ = id;
-  if (!missed && missed_ == id) missed_.reset();
+  missed_.erase({id.run, id.step});
+  if (num_missed > 0) missed_[{id.run, id.step}] = num_missed;
+  if (missed_.size() > GroupState::kMaxOutcomes) missed_.erase(missed_.begin());
 }
 
-bool AttemptsTaken::HasMissed(const CheckpointId& id) const {
+size_t AttemptsTaken::NumMissed(const CheckpointId& id) const {
   const std::lock_guard lock(mutex_);
-  return missed_ == id;
+  const auto found = missed_.find({id.run, id.step});
+  return found == missed_.end() ? 0 : found->second;
 }
 
 RankSave::RankSave(GroupLog* log, const Author& author, RankPatience patience, AttemptsTaken* taken,
@@ -124,7 +126,8 @@ RankSave::RankSave(GroupLog* log, const Author& author, RankPatience patience, A
       patience_(std::move(patience)),
       taken_(taken),
       id_(std::move(id)),
-      nonce_(author.rank == 0 ? RandomNumber() : 0) {}
+      nonce_(author.rank == 0 ? RandomNumber() : 0),
+      num_missed_(taken->NumMissed(id_)) {}
 
 Result<AttemptId> RankSave::Begin(const SaveOptions& options) {
   if (has_begun_) return attempt_;
@@ -203,24 +206,39 @@ Result<AttemptId> RankSave::BeginAttempt(const SaveOptions& options) {
   return attempt_;
 }
 
-// Passes over the attempts of this step that have ended, if an earlier save has missed its own.
+// Passes over as many attempts that have ended as earlier saves of this step have missed.
 Status RankSave::PassOverMissed() {
   if (first_.has_value()) return Status::Ok();
-  const bool has_missed = taken_->HasMissed(id_);
-  if (has_missed) VARVE_RETURN_IF_ERROR(log_->Refresh());
+  if (num_missed_ == 0) {
+    first_ = 0;
+    return Status::Ok();
+  }
+  VARVE_RETURN_IF_ERROR(log_->Refresh());
   first_ = log_->With([&](const GroupState& state) {
-    if (!has_missed) return AttemptId{0};
     for (const auto& [number, outcome] : state.outcomes) {
-      if (outcome.id == id_) taken_->Take(number);
+      if (num_missed_ == 0 || outcome.id != id_ || taken_->Has(number)) continue;
+      taken_->Take(number);
+      --num_missed_;
     }
     return state.next_attempt;
   });
   return Status::Ok();
 }
 
+// An attempt that was open before this save may be an earlier one's. Then this one's is missed.
+void RankSave::NoteMissed(const Result<AttemptId>& attempt) {
+  const StatusCode code = attempt.status().code();
+  const bool has_found = attempt.ok() || is_over_;
+  if (has_found) {
+    const bool is_of_this_save = attempt.ok() && *attempt >= *first_;
+    taken_->SetMissed(id_, is_of_this_save ? 0 : num_missed_);
+  } else if (code == StatusCode::kAborted || code == StatusCode::kIOError) {
+    taken_->SetMissed(id_, num_missed_ + 1);
+  }
+}
+
 // Returns the attempt for this step in which this rank has not taken part yet.
 Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
-  VARVE_RETURN_IF_ERROR(PassOverMissed());
   uint64_t seen = 0;  // the state changes only with a record
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     if (std::exchange(seen, state.next) == state.next) return std::nullopt;
@@ -246,9 +264,9 @@ Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
   const Awaited rank_zero = [](const GroupState&, const std::vector<uint32_t>& ranks) {
     return ranks.empty() || ranks[0] != 0 ? std::vector<uint32_t>() : std::vector<uint32_t>{0};
   };
-  Result<AttemptId> attempt = AwaitRanks("begin", rank_zero, look);
-  const bool is_of_this_save = attempt.ok() ? *attempt >= *first_ : is_over_;
-  taken_->SetMissed(id_, !is_of_this_save);
+  const Status passed = PassOverMissed();
+  Result<AttemptId> attempt = passed.ok() ? AwaitRanks("begin", rank_zero, look) : passed;
+  NoteMissed(attempt);
   is_over_ = is_over_ || (!attempt.ok() && attempt.status().code() != StatusCode::kIOError);
   return attempt;
 }
@@ -366,6 +384,7 @@ Status RankSave::AwaitOutcome() {
     return missing;
   };
   const Status waited = AwaitRanks("finish", awaited, look).status();
+  if (outcome.has_value() && outcome->ok()) taken_->SetMissed(id_, 0);
   if (outcome.has_value()) return *outcome;
   VARVE_RETURN_IF_ERROR(GiveUp(waited));
   log_->With(look);

@@ -21,6 +21,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "store/group/group_log.h"
@@ -54,15 +55,15 @@ class AttemptsTaken {
   void Take(AttemptId attempt);
   bool Has(AttemptId attempt) const;
 
-  // Whether the last save of the step failed before the rank had found its attempt. If rank 0 has
-  // given that attempt up, the next save of the step must not take it for its own.
-  void SetMissed(const CheckpointId& id, bool missed);
-  bool HasMissed(const CheckpointId& id) const;
+  // How many saves of the step have failed before the rank had found their attempts. Rank 0 gives
+  // such an attempt up, and the next save of the step must not take that end for its own.
+  void SetMissed(const CheckpointId& id, size_t num_missed);
+  size_t NumMissed(const CheckpointId& id) const;
 
  private:
   mutable std::mutex mutex_;
-  std::set<AttemptId> taken_;           // the newest of them
-  std::optional<CheckpointId> missed_;  // the newest of them
+  std::set<AttemptId> taken_;                                  // the newest of them
+  std::map<std::pair<std::string, uint64_t>, size_t> missed_;  // by run and step. None is 0
 };
 
 // How long a rank waits for others, and for which.
@@ -108,6 +109,7 @@ class RankSave {
   Result<AttemptId> BeginAttempt(const SaveOptions& options);
   Result<AttemptId> AwaitAttempt(const SaveOptions& options);
   Status PassOverMissed();
+  void NoteMissed(const Result<AttemptId>& attempt);
   // Returns the attempt, or the reason that there is none.
   using Look = std::function<std::optional<Result<AttemptId>>(const GroupState&)>;
   // Returns those of the given ranks that it waits for, rising.
@@ -135,6 +137,7 @@ class RankSave {
   const uint64_t nonce_;   // of the attempt that rank 0 starts
   AttemptId attempt_ = 0;  // the proposed attempt. After Begin it has started
   bool has_begun_ = false;
+  size_t num_missed_;               // attempts of earlier saves that may still end
   std::optional<AttemptId> first_;  // it and those after it certainly are of this save
   bool is_over_ = false;
   std::optional<GroupPart> part_;

@@ -184,14 +184,16 @@ namespace {
 
 // Another user may be allowed to make files in the folder, for example by the rights of a group,
 // and shall not change the store with the rights of its writer.
+bool MaySend(uid_t user, const struct stat& store) {
+  return user == 0 || user == ::geteuid() || user == store.st_uid;
+}
+
 Status CheckSender(int fd, const fs::path& request, const fs::path& store) {
   struct stat sent {};
   struct stat owned {};
   if (::fstat(fd, &sent) != 0) return ErrnoStatus("look at", request, errno);
   if (::stat(store.c_str(), &owned) != 0) return ErrnoStatus("look at", store, errno);
-  if (sent.st_uid == 0 || sent.st_uid == ::geteuid() || sent.st_uid == owned.st_uid) {
-    return Status::Ok();
-  }
+  if (MaySend(sent.st_uid, owned)) return Status::Ok();
   return Status::FailedPrecondition(
       request.string() + " is a request of user " + std::to_string(sent.st_uid) +
       ", expected one of user " + std::to_string(owned.st_uid) +
@@ -204,8 +206,9 @@ Status CheckSender(int fd, const fs::path& request, const fs::path& store) {
 Status Inbox::Prepare() const {
   VARVE_RETURN_IF_ERROR(CheckIsNoLink(folder_));
   std::error_code error;
-  fs::create_directory(folder_, error);
+  const bool is_new = fs::create_directory(folder_, error);
   if (error) return Status::IOError("cannot make " + folder_.string() + ": " + error.message());
+  if (is_new) VARVE_RETURN_IF_ERROR(SyncFolder(folder_.parent_path()));
   const auto now = fs::file_time_type::clock::now();
   for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
     std::error_code ignored;  // the process that asked may take it just now
@@ -245,14 +248,28 @@ Result<std::optional<InboxAnswer>> Inbox::TakeAnswer(const std::string& name) co
   return std::optional<InboxAnswer>(*std::move(answer));
 }
 
+bool Inbox::Has(const std::string& name) const {
+  const auto is_there = [&](std::string_view suffix) {
+    std::error_code error;  // if nobody knows, it may be there
+    return fs::exists(File(name, suffix), error) || error;
+  };
+  return is_there(kRequest) || is_there(kStarted) || is_there(kApplied);
+}
+
 std::vector<Inbox::Waiting> Inbox::List() const {
   std::vector<Waiting> waiting;
   if (!CheckIsNoLink(folder_).ok()) return waiting;
+  struct stat store {};
+  if (::stat(folder_.parent_path().c_str(), &store) != 0) return waiting;
   std::error_code error;  // no folder: nothing waits
   for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
     const std::string suffix = entry.path().extension();
     std::error_code vanished;
     if (suffix != kRequest && suffix != kStarted && suffix != kApplied) continue;
+    struct stat info {};
+    if (::lstat(entry.path().c_str(), &info) != 0) continue;
+    // The request beside it would be removed.
+    if (suffix == kApplied && !MaySend(info.st_uid, store)) continue;
     if (!entry.is_regular_file(vanished)) continue;  // opening a pipe would wait for ever
     waiting.push_back({entry.path().stem(), suffix == kRequest   ? Stage::kWaits
                                             : suffix == kStarted ? Stage::kStarted
@@ -273,6 +290,8 @@ Result<InboxRequest> Inbox::Start(const Waiting& waiting) const {
     std::error_code error;
     fs::rename(File(waiting.name, kRequest), started, error);
     if (error) return Status::IOError("cannot take " + started.string() + ": " + error.message());
+    // If it came back as one that waits, a drop that was done would fail.
+    VARVE_RETURN_IF_ERROR(SyncFolder(folder_));
   }
   const FileDescriptor fd(::open(started.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd.is_open()) return ErrnoStatus("open", started, errno);
@@ -300,9 +319,12 @@ Status Inbox::ShowAnswer(const std::string& name) const {
   // Or a power cut would bring it back, and it would be applied once more: to a step that was saved
   // since under the number that it drops, for one.
   VARVE_RETURN_IF_ERROR(SyncFolder(folder_));
-  fs::rename(File(name, kApplied), File(name, kAnswer), error);
+  const fs::path applied = File(name, kApplied);
+  std::error_code ignored;  // an answer lives for an hour from now on
+  fs::last_write_time(applied, fs::file_time_type::clock::now(), ignored);
+  fs::rename(applied, File(name, kAnswer), error);
   if (!error || error == std::errc::no_such_file_or_directory) return Status::Ok();
-  return Status::IOError("cannot show " + File(name, kApplied).string() + ": " + error.message());
+  return Status::IOError("cannot show " + applied.string() + ": " + error.message());
 }
 
 }  // namespace varve::internal

@@ -3,10 +3,12 @@
 // The folder <store>/inbox, through which other processes ask the writer for small changes. A
 // request is one file, which is made in one atomic step. Its name starts with its time, so names
 // sort in the order of arrival. The life of a file:
+//
 //   X.request   waits
 //   X.started   is being applied. If it is found when the store is opened, it is applied again
-//   X.applied   has the answer. Nobody sees it before it is certain that X.started does not come
-//   back X.answer    tells the outcome until the process that asked takes it
+//   X.applied   has the answer, until no power cut can bring X.started back
+//   X.answer    tells the outcome until the process that asked takes it
+//
 // Thread rule: any process and thread may make requests. There is one reader, the store's writer.
 #pragma once
 
@@ -49,6 +51,8 @@ class Inbox {
   // TakeAnswer returns nullopt while there is no answer.
   Result<std::string> Put(const InboxRequest& request) const;
   Result<std::optional<InboxAnswer>> TakeAnswer(const std::string& name) const;
+  // Whether the request is still to be applied, or its answer to be shown.
+  bool Has(const std::string& name) const;
 
   // For the writer. Start marks a waiting request as started and reads it. kFailedPrecondition: it
   // is one of a user who is neither the owner of the store's folder, nor the writer's, nor root.

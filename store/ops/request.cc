@@ -74,25 +74,29 @@ Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& re
   VARVE_ASSIGN_OR_RETURN(const std::string name, inbox.Put({request, options.wait}));
   if (!options.wait) return SubmitReport{.applied_by = AppliedBy::kNobody};
   const auto deadline = Clock::now() + options.timeout;
-  std::optional<Status> applied;  // all that wait, by this process
+  Status applied;  // all that wait, by this process
   for (auto next_open = Clock::now() + kOpenPoll;; std::this_thread::sleep_for(kAnswerPoll)) {
+    // In this order, because an answer is shown last.
+    const bool is_there = inbox.Has(name);
     VARVE_ASSIGN_OR_RETURN(auto answer, inbox.TakeAnswer(name));
     if (answer.has_value()) {
       VARVE_RETURN_IF_ERROR(answer->status);
       return SubmitReport{store != nullptr ? AppliedBy::kCaller : AppliedBy::kWriter,
                           std::move(answer->drop)};
     }
-    if (applied.has_value()) {
-      VARVE_RETURN_IF_ERROR(*applied);
-      return Status::Aborted("the writer of " + path.string() +
-                             " took the request and left no answer. Look whether it was applied");
+    if (!is_there) {
+      return Status::Aborted("the request to " + path.string() +
+                             " was taken from its inbox, and there is no answer. Look whether it "
+                             "was applied");
     }
-    if (store != nullptr) {
-      applied = static_cast<StoreImpl*>(store.get())->ApplyInbox();
-    } else if (Clock::now() >= deadline) {
+    VARVE_RETURN_IF_ERROR(applied);
+    if (Clock::now() >= deadline) {
       return Status::Aborted("the writer of " + path.string() + " did not answer within " +
                              std::to_string(options.timeout.count()) +
                              " ms; the request waits in its inbox and may still be applied");
+    }
+    if (store != nullptr) {
+      applied = static_cast<StoreImpl*>(store.get())->ApplyInbox();
     } else if (Clock::now() >= next_open) {  // the writer may have gone meanwhile
       VARVE_RETURN_IF_ERROR(try_to_open());
       next_open = Clock::now() + kOpenPoll;

@@ -86,6 +86,7 @@ class LinksTest(unittest.TestCase):
             "thesis.txt",
             "birth-7",
             "0-0.answer",
+            "0-0.applied",
             "0-0.tmp",
             "000001.sst",
             "000001.seal",

@@ -90,6 +90,13 @@ std::string FaultsTest::JudgeUse(State state) {
 }
 
 // What a process that dies now leaves. A retry, a save or the closing of the store could mend it.
+namespace {
+
+// A request may wait in the inbox. Its change must not come while the state is read.
+void ApplyRequests(Store* store) { static_cast<StoreImpl*>(store)->ApplyInbox().IgnoreError(); }
+
+}  // namespace
+
 std::string FaultsTest::JudgeDisk(const std::vector<State>& allowed) {
   const fs::path copy = folder_.path() / "died";
   const bool may_lack =
@@ -107,6 +114,7 @@ std::string FaultsTest::JudgeDisk(const std::vector<State>& allowed) {
     const auto store = may_lack ? Store::OpenOrCreate(copy, {.store = closing_options_})
                                 : Store::Open(copy, closing_options_);
     if (!store.ok()) return "opening a copy: " + store.status().ToString();
+    ApplyRequests(store->get());
     if (!may_lack) fault = CheckState(**store, allowed);
     if (fault.empty()) fault = CheckClean(**store);
   }
@@ -120,7 +128,10 @@ std::string FaultsTest::JudgeOperation(const Operation& operation, const Status&
   std::string fault = JudgeDisk(allowed);
   if (fault.empty() && (before.exists || status.ok())) {
     fault = OpenIfClosed();
-    if (fault.empty()) fault = CheckState(*store_, allowed);
+    if (fault.empty()) {
+      ApplyRequests(store_.get());
+      fault = CheckState(*store_, allowed);
+    }
   }
   if (fault.empty()) fault = Retry(operation, status);
   if (fault.empty()) fault = CheckState(*store_, {after});

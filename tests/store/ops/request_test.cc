@@ -161,7 +161,7 @@ TEST_F(RequestTest, OneWithoutAnAnswerIsNotAwaitedForEver) {
     taker.request_stop();
     taker.join();
     if (report.ok()) continue;
-    EXPECT_THAT(report, FailsWith(StatusCode::kAborted, "left no answer"));
+    ASSERT_THAT(report, FailsWith(StatusCode::kAborted, "there is no answer"));
   }
 }
 
@@ -196,6 +196,15 @@ TEST_F(RequestTest, OneOfAnotherUserIsRefused) {
   EXPECT_THAT((*answer)->status,
               FailsWith(StatusCode::kFailedPrecondition, "is a request of user 12345"));
   EXPECT_EQ(store_->ListCheckpoints("main")->size(), 3);
+  // Nor does an answer of that user take the place of the change.
+  store_.reset();
+  const auto own = inbox.Put({SetTagRequest{{"main", 3}, "own"}, true});
+  const fs::path forged = path() / "inbox" / (*own + ".applied");
+  std::ofstream(forged) << EncodeAnswer({Status::Ok(), {}});
+  ASSERT_EQ(::chown(forged.c_str(), kStranger, kStranger), 0);
+  Reopen();
+  VARVE_ASSERT_OK(Submit(path(), SetTagRequest{{"main", 2}, "t"}).status());
+  EXPECT_EQ(*store_->FindTag("main", "own"), 3);
   // The owner of the folder may ask.
   ASSERT_EQ(::chown(path().c_str(), kStranger, kStranger), 0);
   const auto again = inbox.Put({DropRequest{{{"main", 1}}}, true});
