@@ -139,8 +139,8 @@ Status StoreImpl::ApplyInbox() {
       continue;
     }
     InboxAnswer answer{request.status(), {}};
-    if (request.ok())
-      answer = Apply(this, request->request, waiting.stage == Inbox::Stage::kStarted);
+    const bool again = waiting.stage == Inbox::Stage::kStarted;
+    if (request.ok()) answer = Apply(this, request->request, again);
     note(inbox.Finish(waiting.name, answer, !request.ok() || request->wants_answer));
   }
   return first_trouble;
