@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "codec/planes/float_environment.h"
@@ -225,6 +226,20 @@ void RunWeight(CpuLevel level, const AdamRecipe& recipe, In moment, In square, I
                             : RunWeight<kFormula, true>(level, c, moment, square, weight, n, out);
 }
 
+// Calls run.operator()<formula>(). False: there is no such formula.
+template <int kNumFormulas, typename Formula, typename Run>
+bool RunFormula(Formula formula, const Run& run) {
+  const auto try_all = [&]<int... kNumbers>(std::integer_sequence<int, kNumbers...>) {
+    const auto try_one = [&]<Formula kFormula>() {
+      if (formula != kFormula) return false;
+      run.template operator()<kFormula>();
+      return true;
+    };
+    return (try_one.template operator()<static_cast<Formula>(kNumbers)>() || ...);
+  };
+  return try_all(std::make_integer_sequence<int, kNumFormulas>());
+}
+
 // --- Fitting ---
 
 constexpr size_t kSampleBytes = 16384;
@@ -344,19 +359,8 @@ void PredictSquare(const AdamRecipe& recipe, std::span<const std::byte> moment_b
     RunSquare<kFormula>(level, recipe, Data(moment_before), Data(moment), Data(square_before),
                         out.size() / 4, Data(out));
   };
-  switch (recipe.square) {
-    case SquareFormula::kFused:
-      return run.template operator()<SquareFormula::kFused>();
-    case SquareFormula::kProduct:
-      return run.template operator()<SquareFormula::kProduct>();
-    case SquareFormula::kFusedSquare:
-      return run.template operator()<SquareFormula::kFusedSquare>();
-    case SquareFormula::kSquare:
-      return run.template operator()<SquareFormula::kSquare>();
-    case SquareFormula::kFusedDecay:
-      return run.template operator()<SquareFormula::kFusedDecay>();
-  }
-  std::memcpy(out.data(), square_before.data(), out.size());  // no formula
+  if (RunFormula<kNumSquareFormulas>(recipe.square, run)) return;
+  std::memcpy(out.data(), square_before.data(), out.size());
 }
 
 void PredictWeight(const AdamRecipe& recipe, std::span<const std::byte> moment,
@@ -369,15 +373,8 @@ void PredictWeight(const AdamRecipe& recipe, std::span<const std::byte> moment,
     RunWeight<kFormula>(level, recipe, Data(moment), Data(square), Data(weight_before),
                         out.size() / 4, Data(out));
   };
-  switch (recipe.weight) {
-    case WeightFormula::kProduct:
-      return run.template operator()<WeightFormula::kProduct>();
-    case WeightFormula::kQuotient:
-      return run.template operator()<WeightFormula::kQuotient>();
-    case WeightFormula::kFused:
-      return run.template operator()<WeightFormula::kFused>();
-  }
-  std::memcpy(out.data(), weight_before.data(), out.size());  // no formula
+  if (RunFormula<kNumWeightFormulas>(recipe.weight, run)) return;
+  std::memcpy(out.data(), weight_before.data(), out.size());
 }
 
 void RecoverGradient(const AdamRecipe& recipe, std::span<const std::byte> moment_before,
@@ -405,24 +402,13 @@ void PredictMoment(const AdamRecipe& recipe, std::span<const std::byte> moment_b
     RunMoment<kFormula>(level, ConstantsOf(recipe), Data(moment_before), Data(gradient),
                         out.size() / 4, Data(out));
   };
-  switch (recipe.moment) {
-    case MomentFormula::kSumFusedGradient:
-      return run.template operator()<MomentFormula::kSumFusedGradient>();
-    case MomentFormula::kLerpFused:
-      return run.template operator()<MomentFormula::kLerpFused>();
-    case MomentFormula::kLerp:
-      return run.template operator()<MomentFormula::kLerp>();
-    case MomentFormula::kSum:
-      return run.template operator()<MomentFormula::kSum>();
-    case MomentFormula::kSumFusedMoment:
-      return run.template operator()<MomentFormula::kSumFusedMoment>();
-  }
-  std::memcpy(out.data(), moment_before.data(), out.size());  // no formula
+  if (RunFormula<kNumMomentFormulas>(recipe.moment, run)) return;
+  std::memcpy(out.data(), moment_before.data(), out.size());
 }
 
 AdamMatch MatchAdam(const AdamRecipe& recipe, const AdamState& before,
                     std::span<const std::byte> gradient, const AdamState& after, CpuLevel level) {
-  constexpr size_t kRoundBytes = 4096;  // seven of them and half a one fit into the L1 cache
+  constexpr size_t kRoundBytes = 4096;  // of each tensor. All that a round touches is 30 KiB
   assert(after.moment.size() % 4 == 0);
   AdamMatch match{.moment = recipe.has_bf16_gradient};
   alignas(64) std::byte room[kRoundBytes];

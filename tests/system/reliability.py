@@ -100,7 +100,7 @@ def tests_of(case):
 
 def faults(row):
     full = setting("CUTS", "full") == "full"
-    # Each waits most of its time for a call that fails to be tried again, or for another rank.
+    # Some wait for a call that fails to be tried again, or for another rank. With so many the cores are busy.
     with concurrent.futures.ThreadPoolExecutor(4 * os.cpu_count()) as pool:
 
         def start(program, shard=(0, 1)):

@@ -166,14 +166,14 @@ class GroupFaultsTest : public FaultSweepTest {
   // while rank 0 has begun a new one, until the patience of both ends. Then they find each other.
   std::string Retry(const Operation& operation, const Status& status) {
     if (status.ok()) return "";
-    const auto begun = std::chrono::steady_clock::now();
+    const int most = num_ranks_ > 1 ? 4 : 1;  // two, unless a patience ends on a busy machine
     Status again;
-    do {
+    for (int i = 0; i < most; ++i) {
       again = operation();
       const bool is_there =
           again.code() == StatusCode::kAlreadyExists || again.code() == StatusCode::kNotFound;
       if (again.ok() || is_there) return "";
-    } while (num_ranks_ > 1 && std::chrono::steady_clock::now() - begun < kPatience);
+    }
     return "the operation again: " + again.ToString();
   }
 
