@@ -23,7 +23,10 @@ Status MakeDurableFolders(const std::filesystem::path& path) {
     if (error) {
       return Status::IOError("cannot create folder " + folder.string() + ": " + error.message());
     }
-    VARVE_RETURN_IF_ERROR(SyncFolder(folder.parent_path()));
+    const Status synced = SyncFolder(folder.parent_path());
+    if (synced.ok()) continue;
+    std::filesystem::remove(folder, error);  // so that whoever tries again syncs its name
+    return synced;
   }
   if (std::filesystem::is_directory(path, error)) return Status::Ok();
   if (!error) error = std::make_error_code(std::errc::not_a_directory);

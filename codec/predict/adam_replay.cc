@@ -318,6 +318,7 @@ AdamRecipe ConstantsOf(const AdamStep& step) {
 
 AdamRecipe FitAdam(const AdamStep& step, const AdamState& before, const AdamState& after,
                    CpuLevel level) {
+  const DefaultFloatEnvironment environment;
   AdamRecipe recipe = ConstantsOf(step);
   const Sample from(before), to(after);
   std::vector<std::byte> gradient(from.moment.size() / 2);

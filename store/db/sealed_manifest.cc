@@ -143,7 +143,11 @@ Status SealFile::Make() {
   std::error_code error;
   const bool is_first = fs::create_directory(path_.parent_path(), error);
   if (error) return ErrnoStatus("make folder", path_.parent_path(), error.value());
-  if (is_first) VARVE_RETURN_IF_ERROR(SyncFolder(path_.parent_path().parent_path()));
+  const Status named = is_first ? SyncFolder(path_.parent_path().parent_path()) : Status::Ok();
+  if (!named.ok()) {
+    fs::remove(path_.parent_path(), error);  // so that whoever tries again syncs its name
+    return named;
+  }
   if (fs::is_symlink(fs::symlink_status(path_.parent_path(), error))) {
     return Status::Corruption(path_.parent_path().string() + " is a link, expected a folder");
   }

@@ -226,23 +226,22 @@ Status RankSave::PassOverMissed() {
 }
 
 // An attempt that was open before this save may be an earlier one's. Then this one's is missed.
-void RankSave::NoteMissed(const Result<AttemptId>& attempt) {
-  const StatusCode code = attempt.status().code();
+// Rank 0 begins no attempt of a save that is refused.
+void RankSave::NoteMissed(const Result<AttemptId>& attempt, bool is_refused) {
   const bool has_found = attempt.ok() || is_over_;
-  if (has_found) {
-    const bool is_of_this_save = attempt.ok() && *attempt >= *first_;
-    taken_->SetMissed(id_, is_of_this_save ? 0 : num_missed_);
-  } else if (code == StatusCode::kAborted || code == StatusCode::kIOError) {
-    taken_->SetMissed(id_, num_missed_ + 1);
-  }
+  const bool is_of_this_save = attempt.ok() && *attempt >= *first_;
+  const bool is_missed = !has_found && !is_refused;
+  taken_->SetMissed(id_, is_of_this_save ? 0 : num_missed_ + (is_missed ? 1 : 0));
 }
 
 // Returns the attempt for this step in which this rank has not taken part yet.
 Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
   uint64_t seen = 0;  // the state changes only with a record
+  bool is_refused = false;
   const Look look = [&](const GroupState& state) -> std::optional<Result<AttemptId>> {
     if (std::exchange(seen, state.next) == state.next) return std::nullopt;
     if (!state.IsCurrent(author_)) {
+      is_refused = true;
       if (state.epoch == author_.epoch) return Replaced(state, author_);
       return Status::Aborted("epoch " + std::to_string(state.epoch) +
                              " of the job has begun; this rank belongs to epoch " +
@@ -259,14 +258,16 @@ Result<AttemptId> RankSave::AwaitAttempt(const SaveOptions& options) {
       return OutcomeOf(state, number);
     }
     const Status status = CheckMayBegin(state, id_, options);
+    is_refused = !status.ok();
     return status.ok() ? std::nullopt : std::optional<Result<AttemptId>>(status);
   };
   const Awaited rank_zero = [](const GroupState&, const std::vector<uint32_t>& ranks) {
     return ranks.empty() || ranks[0] != 0 ? std::vector<uint32_t>() : std::vector<uint32_t>{0};
   };
   const Status passed = PassOverMissed();
+  taken_->SetMissed(id_, num_missed_ + 1);  // unless what follows returns, and finds it
   Result<AttemptId> attempt = passed.ok() ? AwaitRanks("begin", rank_zero, look) : passed;
-  NoteMissed(attempt);
+  NoteMissed(attempt, is_refused);
   is_over_ = is_over_ || (!attempt.ok() && attempt.status().code() != StatusCode::kIOError);
   return attempt;
 }
@@ -384,10 +385,11 @@ Status RankSave::AwaitOutcome() {
     return missing;
   };
   const Status waited = AwaitRanks("finish", awaited, look).status();
+  if (!outcome.has_value()) {
+    VARVE_RETURN_IF_ERROR(GiveUp(waited));
+    log_->With(look);
+  }
   if (outcome.has_value() && outcome->ok()) taken_->SetMissed(id_, 0);
-  if (outcome.has_value()) return *outcome;
-  VARVE_RETURN_IF_ERROR(GiveUp(waited));
-  log_->With(look);
   return outcome.value_or(Status::Aborted("outcome unknown; check the step before retrying"));
 }
 

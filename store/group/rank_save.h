@@ -109,7 +109,7 @@ class RankSave {
   Result<AttemptId> BeginAttempt(const SaveOptions& options);
   Result<AttemptId> AwaitAttempt(const SaveOptions& options);
   Status PassOverMissed();
-  void NoteMissed(const Result<AttemptId>& attempt);
+  void NoteMissed(const Result<AttemptId>& attempt, bool is_refused);
   // Returns the attempt, or the reason that there is none.
   using Look = std::function<std::optional<Result<AttemptId>>(const GroupState&)>;
   // Returns those of the given ranks that it waits for, rising.

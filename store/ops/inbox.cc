@@ -188,6 +188,13 @@ bool MaySend(uid_t user, const struct stat& store) {
   return user == 0 || user == ::geteuid() || user == store.st_uid;
 }
 
+// The writer's user, who owns db/CURRENT, may answer, too.
+bool MayAnswer(uid_t user, const fs::path& store) {
+  struct stat owned {};
+  if (::stat(store.c_str(), &owned) == 0 && MaySend(user, owned)) return true;
+  return ::stat((store / "db" / "CURRENT").c_str(), &owned) == 0 && user == owned.st_uid;
+}
+
 Status CheckSender(int fd, const fs::path& request, const fs::path& store) {
   struct stat sent {};
   struct stat owned {};
@@ -201,19 +208,30 @@ Status CheckSender(int fd, const fs::path& request, const fs::path& store) {
       "run the command");
 }
 
+// A file that another user has put there is not the writer's, which leaves it to Prepare.
+bool IsFromSender(const fs::path& file, const struct stat& store) {
+  struct stat info {};
+  return ::lstat(file.c_str(), &info) == 0 && MaySend(info.st_uid, store);
+}
+
 }  // namespace
 
 Status Inbox::Prepare() const {
   VARVE_RETURN_IF_ERROR(CheckIsNoLink(folder_));
   std::error_code error;
-  const bool is_new = fs::create_directory(folder_, error);
+  fs::create_directory(folder_, error);
   if (error) return Status::IOError("cannot make " + folder_.string() + ": " + error.message());
-  if (is_new) VARVE_RETURN_IF_ERROR(SyncFolder(folder_.parent_path()));
+  struct stat store {};
+  if (::stat(folder_.parent_path().c_str(), &store) != 0) {
+    return ErrnoStatus("look at", folder_.parent_path(), errno);
+  }
   const auto now = fs::file_time_type::clock::now();
   for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
     std::error_code ignored;  // the process that asked may take it just now
     const fs::path suffix = entry.path().extension();
-    const bool is_left = suffix == kAnswer || suffix == kTemporary;
+    const bool is_ignored =
+        (suffix == kStarted || suffix == kApplied) && !IsFromSender(entry.path(), store);
+    const bool is_left = is_ignored || suffix == kAnswer || suffix == kTemporary;
     if (is_left && now - entry.last_write_time(ignored) > kLife) {
       fs::remove(entry.path(), ignored);
     }
@@ -223,6 +241,8 @@ Status Inbox::Prepare() const {
 
 Result<std::string> Inbox::Put(const InboxRequest& request) const {
   VARVE_RETURN_IF_ERROR(Prepare());
+  // Whoever made the folder may have failed to sync its name.
+  VARVE_RETURN_IF_ERROR(SyncFolder(folder_.parent_path()));
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   // The clock may have been set back. What waits already goes first.
@@ -239,11 +259,18 @@ Result<std::string> Inbox::Put(const InboxRequest& request) const {
 
 Result<std::optional<InboxAnswer>> Inbox::TakeAnswer(const std::string& name) const {
   const fs::path path = File(name, kAnswer);
-  std::error_code error;
-  if (!fs::exists(path, error)) return std::optional<InboxAnswer>();
-  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(path, kMaxFileBytes));
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  // Nobody but another user makes a link.
+  const bool is_none = !fd.is_open() && (errno == ENOENT || errno == ELOOP);
+  if (is_none) return std::optional<InboxAnswer>();
+  if (!fd.is_open()) return ErrnoStatus("open", path, errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus("look at", path, errno);
+  if (!MayAnswer(info.st_uid, folder_.parent_path())) return std::optional<InboxAnswer>();
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadAtMost(fd.get(), kMaxFileBytes, path));
   Result<InboxAnswer> answer = DecodeAnswer(bytes);
   if (!answer.ok()) return answer.status().WithContext(path.string());
+  std::error_code error;
   fs::remove(path, error);
   return std::optional<InboxAnswer>(*std::move(answer));
 }
@@ -266,10 +293,8 @@ std::vector<Inbox::Waiting> Inbox::List() const {
     const std::string suffix = entry.path().extension();
     std::error_code vanished;
     if (suffix != kRequest && suffix != kStarted && suffix != kApplied) continue;
-    struct stat info {};
-    if (::lstat(entry.path().c_str(), &info) != 0) continue;
     // The request beside it would be removed.
-    if (suffix == kApplied && !MaySend(info.st_uid, store)) continue;
+    if (suffix != kRequest && !IsFromSender(entry.path(), store)) continue;
     if (!entry.is_regular_file(vanished)) continue;  // opening a pipe would wait for ever
     waiting.push_back({entry.path().stem(), suffix == kRequest   ? Stage::kWaits
                                             : suffix == kStarted ? Stage::kStarted
@@ -286,18 +311,23 @@ std::vector<Inbox::Waiting> Inbox::List() const {
 
 Result<InboxRequest> Inbox::Start(const Waiting& waiting) const {
   const fs::path started = File(waiting.name, kStarted);
-  if (waiting.stage == Stage::kWaits) {
-    std::error_code error;
-    fs::rename(File(waiting.name, kRequest), started, error);
-    if (error) return Status::IOError("cannot take " + started.string() + ": " + error.message());
-    // If it came back as one that waits, a drop that was done would fail.
-    VARVE_RETURN_IF_ERROR(SyncFolder(folder_));
-  }
-  const FileDescriptor fd(::open(started.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!fd.is_open()) return ErrnoStatus("open", started, errno);
-  VARVE_RETURN_IF_ERROR(CheckSender(fd.get(), started, folder_.parent_path()));
-  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadAtMost(fd.get(), kMaxFileBytes, started));
-  return DecodeRequest(bytes);
+  const bool is_new = waiting.stage == Stage::kWaits;
+  const fs::path file = is_new ? File(waiting.name, kRequest) : started;
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.is_open()) return ErrnoStatus("open", file, errno);
+  VARVE_RETURN_IF_ERROR(CheckSender(fd.get(), file, folder_.parent_path()));
+  VARVE_ASSIGN_OR_RETURN(const std::string bytes, ReadAtMost(fd.get(), kMaxFileBytes, file));
+  VARVE_ASSIGN_OR_RETURN(InboxRequest request, DecodeRequest(bytes));
+  std::error_code error;
+  if (is_new) fs::rename(file, started, error);
+  if (error) return Status::IOError("cannot take " + file.string() + ": " + error.message());
+  // If it came back as one that waits, a drop that was done would fail. Whoever started it before
+  // may not have come to this.
+  const Status synced = SyncFolder(folder_);
+  if (synced.ok()) return request;
+  // Nothing was applied, so it must not look as if something was.
+  if (is_new) fs::rename(started, file, error);
+  return synced;
 }
 
 Status Inbox::Finish(const std::string& name, const InboxAnswer& answer, bool wants_answer) const {
@@ -320,6 +350,12 @@ Status Inbox::ShowAnswer(const std::string& name) const {
   // since under the number that it drops, for one.
   VARVE_RETURN_IF_ERROR(SyncFolder(folder_));
   const fs::path applied = File(name, kApplied);
+  struct stat store {};
+  if (::stat(folder_.parent_path().c_str(), &store) != 0) {
+    return ErrnoStatus("look at", folder_.parent_path(), errno);
+  }
+  // Another user's is no answer.
+  if (!IsFromSender(applied, store)) return Status::Ok();
   std::error_code ignored;  // an answer lives for an hour from now on
   fs::last_write_time(applied, fs::file_time_type::clock::now(), ignored);
   fs::rename(applied, File(name, kAnswer), error);

@@ -43,19 +43,20 @@ class Inbox {
  public:
   explicit Inbox(const std::filesystem::path& store) : folder_(store / "inbox") {}
 
-  // Makes the folder. Removes answers that nobody has taken for an hour, and files that a process
-  // which was killed began an hour ago.
+  // Makes the folder. Removes answers that nobody has taken for an hour, and files of an hour ago
+  // that a process which was killed began, or that another user has put there.
   Status Prepare() const;
 
   // For a process that asks. Put returns the request's name, and the request is then durable.
-  // TakeAnswer returns nullopt while there is no answer.
+  // TakeAnswer returns nullopt while there is no answer of a user who may give one.
   Result<std::string> Put(const InboxRequest& request) const;
   Result<std::optional<InboxAnswer>> TakeAnswer(const std::string& name) const;
   // Whether the request is still to be applied, or its answer to be shown.
   bool Has(const std::string& name) const;
 
-  // For the writer. Start marks a waiting request as started and reads it. kFailedPrecondition: it
-  // is one of a user who is neither the owner of the store's folder, nor the writer's, nor root.
+  // For the writer. Start reads a request and marks it as started, which is then durable. After an
+  // error of the disk (kIOError, kNotFound) it waits as before. kFailedPrecondition: it is one of a
+  // user who is neither the owner of the store's folder, nor the writer's, nor root.
   enum class Stage {
     kWaits,
     kStarted,  // a writer started it but did not finish

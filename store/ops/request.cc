@@ -75,6 +75,7 @@ Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& re
   if (!options.wait) return SubmitReport{.applied_by = AppliedBy::kNobody};
   const auto deadline = Clock::now() + options.timeout;
   Status applied;  // all that wait, by this process
+  bool has_applied = false;
   for (auto next_open = Clock::now() + kOpenPoll;; std::this_thread::sleep_for(kAnswerPoll)) {
     // In this order, because an answer is shown last.
     const bool is_there = inbox.Has(name);
@@ -89,14 +90,18 @@ Result<SubmitReport> HandIn(const std::filesystem::path& path, const Request& re
                              " was taken from its inbox, and there is no answer. Look whether it "
                              "was applied");
     }
-    VARVE_RETURN_IF_ERROR(applied);
-    if (Clock::now() >= deadline) {
+    if (!applied.ok()) {
+      return Status::Aborted("the request to " + path.string() +
+                             " waits in its inbox and may still be applied: " + applied.message());
+    }
+    if ((store == nullptr || has_applied) && Clock::now() >= deadline) {
       return Status::Aborted("the writer of " + path.string() + " did not answer within " +
                              std::to_string(options.timeout.count()) +
                              " ms; the request waits in its inbox and may still be applied");
     }
     if (store != nullptr) {
       applied = static_cast<StoreImpl*>(store.get())->ApplyInbox();
+      has_applied = true;
     } else if (Clock::now() >= next_open) {  // the writer may have gone meanwhile
       VARVE_RETURN_IF_ERROR(try_to_open());
       next_open = Clock::now() + kOpenPoll;

@@ -3,6 +3,7 @@
 // Backups and repairs on disks that are full or fail at each of their calls.
 #include <cerrno>
 
+#include "base/folders.h"
 #include "tests/store/faults/store_faults.h"
 #include "varve/backup.h"
 #include "varve/repair.h"
@@ -81,6 +82,20 @@ TEST_F(BackupFaultsTest, ALackOfDescriptorsIsNoDamage) {
   SweepEach(scenario, {.path = copy().string(), .call = "open", .error = EMFILE});
 }
 
+// Or nobody would sync its name, because it is there the next time.
+TEST_F(BackupFaultsTest, AFolderWhoseNameIsNotSyncedIsMadeAgain) {
+  const fs::path parent = folder_.path() / "parent";
+  VARVE_ASSERT_OK(MakeDurableFolders(parent));
+  const fs::path made = parent / "made";
+  {
+    const FailingIo io({.path = parent.string(), .call = "syncs", .error = EIO});
+    EXPECT_FALSE(MakeDurableFolders(made).ok());
+    EXPECT_NE(io.failed(), "");
+  }
+  EXPECT_FALSE(fs::exists(made));
+  VARVE_EXPECT_OK(MakeDurableFolders(made));
+}
+
 // A backup reads the manifest and the tables that it has copied before CURRENT names them.
 TEST_F(BackupFaultsTest, PlantedMistakesAreFound) {
   MakeTemplate();
@@ -122,17 +137,31 @@ class RepairFaultsTest : public FaultsTest {
     ASSERT_TRUE(fs::remove(path() / damaged_));
   }
 
-  Status ReadWhatIsKept() const {
+  // A repair that has a sound backup takes the lost step from it.
+  void MakeBackup() {
+    StartFromTemplate();
+    VARVE_ASSERT_OK(BackUp(path(), backup_template_.path() / "backup").status());
+    kept_ = before_;
+    options_.from = (folder_.path() / "backup").string();
+  }
+  void StartWithBackup() {
+    StartDamaged();
+    fs::copy(backup_template_.path() / "backup", options_.from, fs::copy_options::recursive);
+  }
+
+  // What can be read of the damaged store, whether it has been repaired or not.
+  Status ReadWhatIsThere() const {
     VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path()));
     for (const auto& [id, tensors] : kept_.steps) {
+      if (id.second == 3) continue;
       VARVE_RETURN_IF_ERROR(ReadTensors(*reader, {id.first, id.second}).status());
     }
     return Status::Ok();
   }
 
   std::string JudgeRepair(const Status& status) {
-    if (const Status read = ReadWhatIsKept(); !read.ok()) return "reading: " + read.ToString();
-    const auto report = RepairStore(path());
+    if (const Status read = ReadWhatIsThere(); !read.ok()) return "reading: " + read.ToString();
+    const auto report = RepairStore(path(), options_);
     if (!report.ok()) return "repairing again: " + report.status().ToString();
     if (status.ok() && !report->damage.empty()) return "the store is damaged again";
     if (!fs::exists(Aside() / "FORMAT")) return "the damaged store is gone";
@@ -145,11 +174,23 @@ class RepairFaultsTest : public FaultsTest {
   fs::path damaged_;
   std::vector<std::string> meta_;  // tables with names of runs and tags
   State kept_;
+  RepairOptions options_;
+  TempFolder backup_template_;
 };
 
 TEST_F(RepairFaultsTest, WhatCanBeReadIsKept) {
   MakeDamagedTemplate();
   SweepAll({[this] { StartDamaged(); }, [this] { return RepairStore(path()).status(); },
+            [this](const Status& status) { return JudgeRepair(status); }});
+}
+
+// Faults of the backup's own calls, too. A step that cannot be taken from there is no step lost:
+// the repair fails, and the next one takes it.
+TEST_F(RepairFaultsTest, WhatIsLostIsTakenFromABackup) {
+  MakeDamagedTemplate();
+  MakeBackup();
+  SweepAll({[this] { StartWithBackup(); },
+            [this] { return RepairStore(path(), options_).status(); },
             [this](const Status& status) { return JudgeRepair(status); }});
 }
 

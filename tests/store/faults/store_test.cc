@@ -335,6 +335,29 @@ TEST_F(RequestFaultsTest, AWriterDrops) {
       }));
 }
 
+// A request that could not be started the first time was never applied. So what is not there is
+// still an error the next time.
+TEST_F(RequestFaultsTest, AWriterRemovesNoTag) {
+  MakeTemplate();
+  SweepAll(OfStore(
+               [&]() -> Status {
+                 const Inbox inbox(path());
+                 VARVE_ASSIGN_OR_RETURN(const std::string name,
+                                        inbox.Put({RemoveTagRequest{"main", "none"}, true}));
+                 for (int attempt = 0; attempt < 3; ++attempt) {
+                   impl()->ApplyInbox().IgnoreError();
+                   VARVE_ASSIGN_OR_RETURN(const auto answer, inbox.TakeAnswer(name));
+                   if (!answer.has_value()) continue;
+                   EXPECT_FALSE(answer->status.ok()) << "a tag that is not there was removed";
+                   return answer->status.code() == StatusCode::kNotFound ? Status::Ok()
+                                                                         : answer->status;
+                 }
+                 return Status::Aborted("there is no answer");
+               },
+               Nothing),
+           /*per_kind=*/6);
+}
+
 TEST_F(RequestFaultsTest, TheCallerDrops) {
   MakeTemplate();
   SweepAll(OfStore(

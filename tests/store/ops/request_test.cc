@@ -179,7 +179,7 @@ TEST_F(RequestTest, OneThatCannotBeReadHoldsUpNoOther) {
   Reopen();
   VARVE_ASSERT_OK(Submit(path(), SetMetricsRequest{{"main", 1}, {{"x", 1}}}).status());
   EXPECT_EQ(*store_->FindTag("main", "t"), 2);
-  EXPECT_THAT(InboxFiles(), UnorderedElementsAre("0.started", "1.request"));
+  EXPECT_THAT(InboxFiles(), UnorderedElementsAre("0.request", "1.request"));
 }
 
 TEST_F(RequestTest, OneOfAnotherUserIsRefused) {
@@ -196,15 +196,32 @@ TEST_F(RequestTest, OneOfAnotherUserIsRefused) {
   EXPECT_THAT((*answer)->status,
               FailsWith(StatusCode::kFailedPrecondition, "is a request of user 12345"));
   EXPECT_EQ(store_->ListCheckpoints("main")->size(), 3);
-  // Nor does an answer of that user take the place of the change.
+  // Nor does a file of that user take the place of the change, or of its answer.
   store_.reset();
   const auto own = inbox.Put({SetTagRequest{{"main", 3}, "own"}, true});
-  const fs::path forged = path() / "inbox" / (*own + ".applied");
-  std::ofstream(forged) << EncodeAnswer({Status::Ok(), {}});
-  ASSERT_EQ(::chown(forged.c_str(), kStranger, kStranger), 0);
+  const auto forge = [&](const std::string& suffix, const std::string& bytes) {
+    const fs::path forged = path() / "inbox" / (*own + suffix);
+    std::ofstream(forged) << bytes;
+    ASSERT_EQ(::chown(forged.c_str(), kStranger, kStranger), 0);
+  };
+  for (const std::string suffix : {".started", ".applied", ".answer"}) {
+    forge(suffix, suffix == ".started" ? EncodeRequest({DropRequest{{{"main", 1}}}, true})
+                                       : EncodeAnswer({Status::Aborted("forged"), {}}));
+  }
+  const auto waited = inbox.TakeAnswer(*own);
+  ASSERT_TRUE(waited.ok() && !waited->has_value());
   Reopen();
   VARVE_ASSERT_OK(Submit(path(), SetTagRequest{{"main", 2}, "t"}).status());
   EXPECT_EQ(*store_->FindTag("main", "own"), 3);
+  const auto applied = inbox.TakeAnswer(*own);
+  ASSERT_TRUE(applied.ok() && applied->has_value());
+  VARVE_EXPECT_OK((*applied)->status);
+  // What it leaves is removed after an hour.
+  forge(".applied", EncodeAnswer({Status::Ok(), {}}));
+  const fs::path left = path() / "inbox" / (*own + ".applied");
+  fs::last_write_time(left, fs::last_write_time(left) - std::chrono::hours(2));
+  VARVE_ASSERT_OK(inbox.Prepare());
+  EXPECT_FALSE(fs::exists(left));
   // The owner of the folder may ask.
   ASSERT_EQ(::chown(path().c_str(), kStranger, kStranger), 0);
   const auto again = inbox.Put({DropRequest{{{"main", 1}}}, true});
