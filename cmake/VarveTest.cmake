@@ -35,7 +35,7 @@ target_precompile_headers(varve_test_headers PRIVATE
 
 # varve_add_test(frame_test SOURCES frame_test.cc LIBS varve::codec LABELS asan [TIMEOUT seconds])
 # One GoogleTest program with its own main; ctest runs each TEST apart. APART: no two sources are
-# compiled as one, because their helpers have the same names.
+# compiled as one, because their helpers have the same names, or one of them replaces the allocator.
 function(varve_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "APART" "TIMEOUT" "SOURCES;LIBS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
@@ -54,6 +54,8 @@ function(varve_add_test name)
   target_precompile_headers(${name} REUSE_FROM varve_test_headers)
   if(arg_APART)
     set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  elseif(NOT DEFINED CMAKE_UNITY_BUILD OR CMAKE_UNITY_BUILD)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
   # GCC 12 no longer knows what lies in a system's header when it comes precompiled.
   target_compile_options(${name} PRIVATE

@@ -56,9 +56,9 @@ Status SaveAll(const Ranks& ranks, uint64_t step) {
 }
 
 // The operations of the workload, each of which is recorded.
-class Workload {
+class GroupWorkload {
  public:
-  explicit Workload(const fs::path& folder) : root_(folder / "root"), recorder_(folder) {}
+  explicit GroupWorkload(const fs::path& folder) : root_(folder / "root"), recorder_(folder) {}
 
   Recorded Run(const fs::path& image) {
     JoinRanks();
@@ -127,7 +127,7 @@ class Workload {
 
 class GroupPowerCutTest : public PowerCutTest {
  protected:
-  void SetUp() override { Record<Workload>(); }
+  void SetUp() override { Record<GroupWorkload>(); }
 
   std::string JudgeGroup(const fs::path& root, const Moment& moment) const {
     const std::vector<State> allowed = AllowedStates(recorded_.states, moment);

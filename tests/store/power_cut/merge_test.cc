@@ -22,9 +22,9 @@ bool IsMerged(const DiskOp& op) {
   return op.path.starts_with("store/db/") && op.path.ends_with(".sst");
 }
 
-class Workload {
+class MergeWorkload {
  public:
-  explicit Workload(const fs::path& root) : path_(root / "store"), root_(root) {}
+  explicit MergeWorkload(const fs::path& root) : path_(root / "store"), root_(root) {}
 
   Recorded Run(const fs::path& image) {
     Fill();
@@ -101,7 +101,7 @@ class MergePowerCutTest : public PowerCutTest {
   // A merge has a low priority. On a busy machine it may begin after the last save.
   void SetUp() override {
     constexpr int kMostTries = 10;
-    for (int tries = 0; tries < kMostTries && NumOverlaps() == 0; ++tries) Record<Workload>();
+    for (int tries = 0; tries < kMostTries && NumOverlaps() == 0; ++tries) Record<MergeWorkload>();
   }
 
   Judge judge() {

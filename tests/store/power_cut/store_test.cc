@@ -17,10 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // The operations of the workload, each of which is recorded.
-class Workload {
+class StoreWorkload {
  public:
   // With a key the store is sealed.
-  Workload(const fs::path& root, std::string key)
+  StoreWorkload(const fs::path& root, std::string key)
       : path_(root / "store"), copy_(root / "copy"), key_(std::move(key)), recorder_(root) {}
 
   Recorded Run(const fs::path& image) {
@@ -136,7 +136,7 @@ class Workload {
 
 class StorePowerCutTest : public PowerCutTest {
  protected:
-  void SetUp() override { Record<Workload>(key_); }
+  void SetUp() override { Record<StoreWorkload>(key_); }
 
   std::string JudgeBoth(const fs::path& folder, const Moment& moment) const {
     std::string fault =
