@@ -232,6 +232,7 @@ def run_storms(attempts, seed, mutation, url_of=None, ceph=None):
 
 def run_storm(attempts, seed, mutation, tensor_bytes, url, ceph):
     with harness.clean_folder() as folder:
+        os.environ["TMPDIR"] = str(folder)  # a push that is killed leaves its temporary folder
         storm = Storm(folder, url or f"file://{folder}/remote", seed, mutation, tensor_bytes, ceph)
         try:
             rounds = 0

@@ -151,6 +151,7 @@ def main():
     struck = collections.Counter()
     chosen = [verb for verb in verbs() if options.only in verb.name]
     with harness.clean_folder() as folder:
+        os.environ["TMPDIR"] = str(folder)  # a push that is killed leaves its temporary folder
         template = Template(folder)
         seconds = store_verbs.run_unhindered(template, chosen, folder / "unhindered")
         rng = random.Random(options.seed)
