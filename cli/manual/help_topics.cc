@@ -34,7 +34,7 @@ terminal with TERM=dumb gets a line every five seconds instead.)";
 constexpr char kExitCodes[] = R"(   0  done
    1  failed
    2  usage
-   3  the data is damaged (check, get, export)
+   3  the data is damaged, or the answer leaves out what cannot be read
   10  no store there
   11  locked by another writer
   12  no such step, run or tensor
