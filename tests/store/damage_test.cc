@@ -8,6 +8,7 @@
 #include "store/db/reference_counts.h"
 #include "store/format/record.h"
 #include "tests/store/store_fixture.h"
+#include "varve/repair.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -21,6 +22,17 @@ class DamageTest : public StoreTest {
     expect_damage_ = true;
     VARVE_ASSERT_OK(Save(4, {tensor_}).status());
     store_.reset();
+  }
+
+  void FlipByteOfChunk() {
+    for (const auto& entry : fs::directory_iterator(path() / "db")) {
+      if (entry.path().extension() != ".sst" || entry.file_size() < (2u << 20)) continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(1500000);
+      const char byte = static_cast<char>(file.get() ^ 1);
+      file.seekp(1500000);
+      file.put(byte);
+    }
   }
 
   // Changes records behind the store's back.
@@ -55,14 +67,7 @@ class DamageTest : public StoreTest {
 };
 
 TEST_F(DamageTest, FlippedByteOfAChunkIsNamed) {
-  for (const auto& entry : fs::directory_iterator(path() / "db")) {
-    if (entry.path().extension() != ".sst" || entry.file_size() < (2u << 20)) continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(1500000);
-    const char byte = static_cast<char>(file.get() ^ 1);
-    file.seekp(1500000);
-    file.put(byte);
-  }
+  FlipByteOfChunk();
   store_ = Store::Open(path()).value();
   const auto reader = store_->OpenCheckpoint("main", 4).value();
   std::vector<std::byte> out(tensor_.bytes.size());
@@ -73,6 +78,30 @@ TEST_F(DamageTest, FlippedByteOfAChunkIsNamed) {
   EXPECT_EQ(CheckErrors(), "");
   EXPECT_THAT(CheckErrors(true),
               ::testing::HasSubstr("layer.weight at step 4 of run main, chunk 1"));
+}
+
+// A save compares digests and reads no frame. So it shares a damaged one, until a repair has removed
+// the steps that need it.
+TEST_F(DamageTest, ADamagedFrameIsSharedUntilARepair) {
+  FlipByteOfChunk();
+  store_ = Store::Open(path()).value();
+  VARVE_ASSERT_OK(Save(5, {tensor_}).status());
+  store_.reset();
+  const std::string errors = CheckErrors(true);
+  for (const char* const step : {"step 4 of run main", "step 5 of run main"}) {
+    EXPECT_THAT(errors, ::testing::HasSubstr(step));
+  }
+  const auto report = RepairStore(path());
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->lost.size(), 2u);
+  store_ = Store::Open(path()).value();
+  VARVE_ASSERT_OK(Save(6, {tensor_}).status());
+  const auto reader = store_->OpenCheckpoint("main", 6).value();
+  std::vector<std::byte> out(tensor_.bytes.size());
+  VARVE_ASSERT_OK(reader->Read("layer.weight", out));
+  EXPECT_EQ(out, tensor_.bytes);
+  store_.reset();
+  EXPECT_EQ(CheckErrors(true), "");
 }
 
 // RocksDB does not survive most of these: it reads outside the block, or an assertion ends the
