@@ -17,6 +17,10 @@
 #include "base/util.h"
 #include "cli/foreign/infinitrain_items.h"
 #include "cli/formats/infinitrain_ckpt.h"
+#include "cli/formats/pickle.h"
+#include "cli/formats/pickle_writer.h"
+#include "cli/formats/zip_file.h"
+#include "codec/frame_header.h"
 #include "store/db/manifest_log.h"
 #include "store/db/reference_counts.h"
 #include "store/format/keys.h"
@@ -224,6 +228,89 @@ std::string RawFrame(size_t n) {
   return input + std::string(raw_bytes, 'x');
 }
 
+// A frame with coded planes, of weights that change little, in the form that the target takes.
+std::string CodedFrame(size_t n, bool has_base) {
+  std::vector<uint16_t> weights(n / 4 * 4), before(weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const auto noise = static_cast<uint32_t>(i) * 2654435761u;
+    before[i] = static_cast<uint16_t>(0x3D00 + (noise >> 24) % 200 + (noise & 0x8000));
+    weights[i] = static_cast<uint16_t>(before[i] + (noise >> 16) % 3);
+  }
+  const auto raw = std::as_bytes(std::span(weights));
+  const FrameBase base{.address = {.save_id = 1, .ordinal = 1},
+                       .digest = {},
+                       .raw = std::as_bytes(std::span(before)),
+                       .path_bytes = 1};
+  FrameEncoder encoder;
+  std::vector<std::byte> frame;
+  const Status encoded = encoder.Encode({.raw = raw,
+                                         .dtype = DType::kBF16,
+                                         .base = has_base ? &base : nullptr,
+                                         .max_path_ratio = 100,
+                                         .max_delta_share = 2},
+                                        &frame);
+  Require(encoded.ok());
+  const Predictor predictor = ParseFrame(frame)->predictor;
+  Require(predictor == (has_base ? Predictor::kDelta : Predictor::kKeyframe));
+  std::string input = {static_cast<char>(predictor), static_cast<char>(DType::kBF16)};
+  for (int i = 0; i < 3; ++i) input += static_cast<char>(raw.size() >> (8 * i));
+  return input + std::string(AsString(std::span(frame).subspan(HeaderBytes(predictor))));
+}
+
+// A zip archive of empty files, in the form that the target takes.
+std::string ArchiveOf(size_t n) {
+  const auto numbers = [](std::initializer_list<std::pair<uint32_t, int>> fields) {
+    std::string bytes;
+    for (const auto& [value, size] : fields) {
+      for (int i = 0; i < size; ++i) bytes += static_cast<char>(value >> (8 * i));
+    }
+    return bytes;
+  };
+  std::string files, directory;
+  for (size_t i = 0; i < n; ++i) {
+    const std::string name = NameOf(i);
+    // The version that it needs, flags, method, time and date, checksum and sizes, and the name's.
+    const std::string entry = numbers({{20, 2},
+                                       {0, 2},
+                                       {0, 2},
+                                       {0x21 << 16, 4},
+                                       {0, 4},
+                                       {0, 4},
+                                       {0, 4},
+                                       {static_cast<uint32_t>(name.size()), 2},
+                                       {0, 2}});
+    directory +=
+        numbers({{0x02014b50, 4}, {20, 2}}) + entry +
+        numbers({{0, 2}, {0, 2}, {0, 2}, {0, 4}, {static_cast<uint32_t>(files.size()), 4}}) + name;
+    files += numbers({{0x04034b50, 4}}) + entry + name;
+  }
+  const auto count = static_cast<uint32_t>(n);
+  const std::string end = numbers({{0x06054b50, 4},
+                                   {0, 2},
+                                   {0, 2},
+                                   {count, 2},
+                                   {count, 2},
+                                   {static_cast<uint32_t>(directory.size()), 4},
+                                   {static_cast<uint32_t>(files.size()), 4},
+                                   {0, 2}});
+  const std::string archive = files + directory + end;
+  Require(formats::ParseZip(AsBytes(archive)).ok());
+  return '\0' + archive;
+}
+
+// A pickle of nested values, in the form that the target takes.
+std::string PickleOf(size_t n) {
+  namespace pickled = formats::pickled;
+  std::vector<std::pair<std::string, std::string>> items;
+  for (size_t i = 0; i < n; ++i) {
+    const std::string list[] = {pickled::Int(static_cast<int64_t>(i)), pickled::Float(0.5)};
+    items.emplace_back(pickled::Text(NameOf(i)), pickled::List(list));
+  }
+  const std::string pickle = pickled::Whole(pickled::Dict(items));
+  Require(formats::ParsePickle(AsBytes(pickle), [](std::string_view) { return false; }).ok());
+  return '\1' + pickle;
+}
+
 // A log of single records, in the form that the target takes.
 std::string GroupLogOf(size_t n) {
   constexpr size_t kHeaderBytes = 24;
@@ -245,6 +332,10 @@ struct Growing {
 };
 constexpr Growing kGrowing[] = {
     {"frame", RawFrame},
+    {"frame", [](size_t n) { return CodedFrame(n, false); }},
+    {"frame", [](size_t n) { return CodedFrame(n, true); }},
+    {"torch_npz_dcp", ArchiveOf},
+    {"torch_npz_dcp", PickleOf},
     {"group_log", GroupLogOf},
     {"object_names", [](size_t n) { return BlobName(3, std::string(n, 'a')); }},
     {"backup_marker",
@@ -367,7 +458,7 @@ class MostMemory {
 
  private:
   static constexpr size_t kFixedBytes = size_t{1} << 20, kBytesPerByte = 1000;
-  // The header of a frame says how many bytes its chunk has, up to 16 MiB.
+  // The header of a frame says how many bytes its chunk has, up to 64 MiB.
   static constexpr size_t kFrameBytes = size_t{64} << 20;
 
   const FuzzTarget& target_;

@@ -80,8 +80,8 @@ TEST_F(DamageTest, FlippedByteOfAChunkIsNamed) {
               ::testing::HasSubstr("layer.weight at step 4 of run main, chunk 1"));
 }
 
-// A save compares digests and reads no frame. So it shares a damaged one, until a repair has removed
-// the steps that need it.
+// A save compares digests and reads no frame. So it shares a damaged one, until a repair has
+// removed the steps that need it.
 TEST_F(DamageTest, ADamagedFrameIsSharedUntilARepair) {
   FlipByteOfChunk();
   store_ = Store::Open(path()).value();
