@@ -151,10 +151,10 @@ def fuzzers(row):
     growth = row.run(harness.program("fuzz_growth_test"))
     num_linear = len(re.findall(r"us for 16 times the input", growth))
     if not num_linear:
-        raise Failed("no target's time is measured", growth)
+        raise Failed("no input's time is measured", growth)
     return (
         f"{said}; coverage of the targets, added up: {sum(coverage)}; "
-        f"{num_linear} targets take time in proportion to their input"
+        f"{num_linear} kinds of inputs take time in proportion to their size"
     )
 
 
