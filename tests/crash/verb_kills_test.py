@@ -26,10 +26,16 @@ from store_verbs import NEW, STEPS, Template, listed, verbs
 class Kill(store_verbs.Run):
     """One killed run of a verb."""
 
+    def __init__(self, template, verb, folder):
+        super().__init__(template, verb, folder)
+        self.said = open(folder / "said", "w+")
+
     def start(self):
+        self.said.seek(0)
+        self.said.truncate()
         return subprocess.Popen(
             self.command,
-            stdout=subprocess.DEVNULL,
+            stdout=self.said,
             stderr=subprocess.PIPE,
             text=True,
             env=self.environment,
@@ -69,6 +75,8 @@ class Kill(store_verbs.Run):
         code = process.wait()
         assert code == 0 or code in store_verbs.REFUSED, f"again: exit {code}: {said}"
         self.expect_whole()
+        self.said.seek(0)
+        self.expect_answer(self.said.read())
         # Only a verb that finds its work done opens nothing for writing. The next writer sweeps then.
         may_be_done = code in store_verbs.REFUSED or self.verb.name == "forget"
         left = self.left() - (by_the_kill if may_be_done else set())
@@ -79,6 +87,7 @@ class Kill(store_verbs.Run):
         assert not self.left(), f"left behind by the kill, and not swept: {self.left()}"
         unnamed = unnamed_tables(self.store)
         assert not unnamed, f"tables that no manifest names: {unnamed}"
+        self.said.close()
 
 
 def unnamed_tables(store):
@@ -143,7 +152,7 @@ def race(template, folder, rng, number):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kills", type=int, default=90)
+    parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--races", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="")
@@ -169,7 +178,7 @@ def main():
             race(template, folder / f"race{number}", rng, number)
     print("killed while running:", json.dumps(struck))
     assert options.kills < 60 or sum(struck.values()) > options.kills // 6, "too few were running"
-    # At full size this asks for 8 of the 83 kills of each verb.
+    # At full size this asks for 6 of the 60 kills of each verb.
     floor = options.kills // len(chosen) // 10
     spared = [verb.name for verb in chosen if struck[verb.name] < floor]
     assert not spared, f"killed less than {floor} times while they were running: {spared}"

@@ -86,9 +86,10 @@ class ModesTest(unittest.TestCase):
             if not verb.start:
                 run.store.mkdir()
             run.store.chmod(0o700)
-            destinations = {"backup": "backup", "copy": "copy", "push": "remote"}
-            if verb.name in destinations:
-                (run.dest / destinations[verb.name]).mkdir(0o700)
+            word = verb.arguments[0]
+            destination = run.dest / {"push": "remote"}.get(word, word)
+            if verb.makes in ("store", "remote"):
+                destination.mkdir(0o700)
             subprocess.run(
                 run.command,
                 check=True,
@@ -99,8 +100,8 @@ class ModesTest(unittest.TestCase):
             self.private(run.store)
             if verb.start == "damaged":
                 self.private(run.folder / "store~damaged")
-            if verb.name in destinations:
-                self.private(run.dest / destinations[verb.name])
+            if verb.makes in ("store", "remote"):
+                self.private(destination)
 
     def test_while_a_repair_works_nobody_else_can_look(self):
         """PATH~repair holds what the private store holds."""

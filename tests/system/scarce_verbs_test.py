@@ -10,7 +10,6 @@ data, and nothing of the verb is left behind.
 import argparse
 import collections
 import concurrent.futures
-import json
 import os
 import random
 import re
@@ -118,6 +117,7 @@ class Scarce(store_verbs.Run):
         (self.folder / "filler").unlink(missing_ok=True)
         self.where += f": exit {done.returncode}: {done.stderr}"
         if done.returncode == 0:
+            self.expect_whole()
             self.expect_answer(done.stdout)
             return "done"
         if self.resource == "memory" and done.returncode in (-signal.SIGABRT, -signal.SIGSEGV):
@@ -142,12 +142,6 @@ class Scarce(store_verbs.Run):
             for name in ("incoming/*", "*.tmp", ".varve-*", "store~repair")
             for path in self.folder.rglob(name)
         }
-
-    def expect_answer(self, stdout):
-        self.expect_whole()
-        if self.verb.reads:
-            found, expected = json.loads(stdout), self.template.answers[self.verb.name]
-            assert found == expected, f"answered {found}, expected {expected}"
 
     def again(self):
         done = subprocess.run(self.command, capture_output=True, text=True, env=self.environment)
