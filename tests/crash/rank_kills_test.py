@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills one rank of gpt_train at a random moment. The others must end by themselves and name that rank.
 
-Each survivor's last words name the dead rank, and every step that the store shows afterwards is whole.
-How long the slowest survivor took is printed. With --within SECONDS, more is a failure.
+Each survivor's last words name the dead rank. Every step that rank 0 called saved is there afterwards, but
+for those that retention has removed. Each step that is there has, bit for bit, the tensors that a training
+that nobody killed has at that step. So no part of a step is there that was only begun. How long the slowest
+survivor took is printed. With --within SECONDS, more is a failure.
 """
 
 import argparse
 import os
-import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import harness
+import safetensors_bytes as files
 
 MODEL = [
     "--num-layers",
@@ -33,7 +36,41 @@ MODEL = [
     1,
 ]
 NUM_RANKS = 4
+KEPT = 3  # steps, by retention
 PATIENCE = 300  # seconds, only so that the test ends
+
+
+def trainer(root, last, *more):
+    arguments = [*MODEL, "--tp", 2, "--dp", 2, "--zero", "--train-iters", last]
+    arguments += ["--save", root, "--save-interval", 1, "--load", root, *more]
+    return [harness.program("gpt_train"), *map(str, arguments)]
+
+
+class Straight:
+    """A training that nobody kills. It goes on when a later step is asked for."""
+
+    AHEAD = 20  # steps, so that few starts serve many kills
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.root = folder / "straight"
+        self.last = 0
+        self.known = {}
+
+    def tensors(self, step):
+        """{name: (dtype, shape, bytes)}"""
+        if step > self.last:
+            self.last = step + self.AHEAD
+            harness.command(*trainer(self.root, self.last, "--spawn", NUM_RANKS))
+        if step not in self.known:
+            self.known[step] = export(self.root, step, self.folder)
+        return self.known[step]
+
+
+def export(root, step, folder):
+    out = folder / "exported.safetensors"
+    harness.varve(root, "export", step, "-o", out, "--force")
+    return files.read(out)
 
 
 def start(folder, root, timeout):
@@ -44,31 +81,8 @@ def start(folder, root, timeout):
         "MASTER_PORT": str(harness.free_port()),
         "TORCHELASTIC_RUN_ID": str(folder),
     }
-    command = list(
-        map(
-            str,
-            [
-                harness.program("gpt_train"),
-                *MODEL,
-                "--tp",
-                2,
-                "--dp",
-                2,
-                "--zero",
-                "--train-iters",
-                100000,
-                "--save",
-                root,
-                "--save-interval",
-                1,
-                "--max-checkpoint-keep",
-                3,
-                "--load",
-                root,
-                "--rank-timeout-in-secs",
-                timeout,
-            ],
-        )
+    command = trainer(
+        root, 100000, "--max-checkpoint-keep", KEPT, "--rank-timeout-in-secs", timeout
     )
     processes = []
     for rank in range(NUM_RANKS):
@@ -89,8 +103,32 @@ def await_first_save(folder, processes):
         time.sleep(0.02)
 
 
-def kill_one(options, rng, folder):
-    """How long the slowest survivor took, in seconds."""
+def expect_steps(folder, root, straight):
+    """What was saved is there, and what is there was saved whole. Returns how many steps had to be there."""
+    said = (folder / "rank-0.log").read_text()
+    trained = {int(step) for step in re.findall(r"^step (\d+) ", said, re.MULTILINE)}
+    saved = {int(step) for step in re.findall(r"^saved step (\d+) ", said, re.MULTILINE)}
+    there = {entry["step"] for entry in harness.varve_json(root, "steps")}
+    must_be_there = saved & set(sorted(saved | there)[-KEPT:])
+    lost = must_be_there - there
+    if lost:
+        sys.exit(
+            f"steps {sorted(lost)} were saved, and only {sorted(there)} are there:\n{said[-2000:]}"
+        )
+    if not there <= trained:
+        sys.exit(f"steps {sorted(there)} are there, and only {sorted(trained)} were trained")
+    for step in sorted(there):
+        found, expected = export(root, step, folder), straight.tensors(step)
+        wrong = [n for n in found.keys() | expected if found.get(n) != expected.get(n)]
+        if wrong:
+            sys.exit(
+                f"step {step}: {len(wrong)} tensors are missing or not what was trained: {wrong[:5]}"
+            )
+    return len(must_be_there)
+
+
+def kill_one(options, rng, folder, straight):
+    """How long the slowest survivor took, in seconds, and how many steps had to be there."""
     root = folder / "root"
     processes = start(folder, root, options.timeout)
     try:
@@ -115,7 +153,7 @@ def kill_one(options, rng, folder):
             process.kill()
             process.wait()
     harness.check(root)
-    return seconds
+    return seconds, expect_steps(folder, root, straight)
 
 
 def main():
@@ -126,13 +164,19 @@ def main():
     parser.add_argument("--within", type=float, help="seconds")
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    slowest = 0
-    for _ in range(options.kills):
-        with harness.clean_folder() as folder:
-            slowest = max(slowest, kill_one(options, rng, pathlib.Path(folder)))
+    slowest, num_steps = 0, 0
+    with harness.clean_folder() as folder:
+        straight = Straight(folder)
+        for _ in range(options.kills):
+            with harness.clean_folder() as job:
+                seconds, found = kill_one(options, rng, job, straight)
+                slowest, num_steps = max(slowest, seconds), num_steps + found
+    if not num_steps:
+        sys.exit("no step was saved before any of the kills")
     print(
         f"{options.kills} ranks killed, seed {options.seed}: the slowest survivor returned with the "
-        f"rank's name after {slowest:.1f} s"
+        f"rank's name after {slowest:.1f} s. All {num_steps} steps that were saved and kept are there, and "
+        "what is there is what was trained, bit for bit"
     )
     if options.within is not None and slowest > options.within:
         sys.exit(f"expected at most {options.within} s")
