@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any one file of a store or of a group is lost: an answer is whole, or an error that names the file."""
+"""Any one file is lost or damaged: an answer is whole, or an error that names the file.
 
+The files are the tables of a store, all files of a group but the tables of its members, the seal of a sealed
+store, and the note that says of which store a backup is.
+"""
+
+import os
 import random
+import shutil
 import subprocess
 import unittest
 
+import damage
 import harness
 import safetensors_bytes as files
 
+FULL_SIZE = "VARVE_FULL_SIZE" in os.environ
 QUESTIONS = (
     ["steps"],
     ["runs"],
@@ -145,7 +153,9 @@ class DamagedTablesTest(unittest.TestCase):
                 self.assertEqual(tensor, expected)
 
 
-class LostGroupFilesTest(unittest.TestCase):
+class DamagedGroupFilesTest(unittest.TestCase):
+    """A file of a group is missing, cut in half, empty, has its last 4 KiB zeroed, or one bit flipped."""
+
     QUESTIONS = (
         ["steps"],
         ["runs"],
@@ -153,6 +163,7 @@ class LostGroupFilesTest(unittest.TestCase):
         ["ls", "1"],
         ["ls", "4"],
         ["get", "4", "layer 2/gewöhnlich", "--slice", ":9"],
+        ["check"],
     )
 
     def setUp(self):
@@ -160,37 +171,91 @@ class LostGroupFilesTest(unittest.TestCase):
         self.root = self.folder / "root"
         harness.run("group_worker", "save", self.root, 2, 4)
         harness.varve(self.root, "tag", 2, "good")  # the newest record
+        self.turn = 0
 
-    def answer(self, question):
-        done = subprocess.run(
+    def ask(self, question):
+        return subprocess.run(
             [harness.program("varve"), "-s", self.root, "--json", *question],
             capture_output=True,
             text=True,
         )
-        return done.stdout if done.returncode == 0 else None, done
+
+    def expect_named(self, file, kind, said):
+        """Records of the log are named by their number, and a gap between them only as such."""
+        names = [file.name]
+        if file.parent.name == "log" and file.name.isdigit():
+            names = [f"record {int(file.name)} of the log"]
+            names += ["the log has gaps: a record is missing"] if kind == "missing" else []
+        self.assertTrue(any(name in said for name in names), f"{file} {kind}: {said}")
+
+    def is_missed(self, file, kind, question, whole):
+        """Whether an answer is not the whole one. Then it is an error, or a warning of the check."""
+        done = self.ask(question)
+        if done.returncode == 0 and done.stdout == whole:
+            return False
+        if done.returncode == 0:
+            self.assertEqual(question, ["check"], f"{file} {kind}: another answer: {done.stdout}")
+            report = harness.json.loads(done.stdout)
+            warned = report.pop("warnings")
+            self.assertEqual(report | {"warnings": []}, harness.json.loads(whole))
+            self.assertEqual(len(warned), 1, warned)
+            self.expect_named(file, kind, warned[0])
+            return False
+        is_no_group = file.name == "GROUP" and kind == "missing"
+        code = harness.NO_STORE if is_no_group else harness.DAMAGED
+        self.assertEqual(done.returncode, code, (file, kind, question, done.stderr))
+        self.assertRegex(done.stderr, r"^varve: [^\n]+\n$")
+        self.expect_named(file, kind, done.stdout + done.stderr)
+        return True
+
+    def chosen(self, kind):
+        """All questions where a file is missing, and at full size. Else a check, and two others in turn."""
+        if FULL_SIZE or kind == "missing":
+            return self.QUESTIONS
+        self.turn += 2
+        *others, check = self.QUESTIONS
+        return [others[(self.turn + i) % len(others)] for i in range(2)] + [check]
+
+    def damage_each(self, chosen):
+        """The files of which some damage was missed, as (path below the root, kind)."""
+        whole = [self.ask(question) for question in self.QUESTIONS]
+        for done in whole:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        missed = set()
+        for file in chosen:
+            kept = file.read_bytes()
+            for kind in damage.KINDS:
+                name = str(file.relative_to(self.root))
+                damage.damage(file, kind, random.Random(f"{name} {kind}"))
+                for question in self.chosen(kind):
+                    expected = whole[self.QUESTIONS.index(question)]
+                    if self.is_missed(file, kind, question, expected.stdout):
+                        missed.add((name, kind))
+                file.write_bytes(kept)
+        harness.check(self.root)
+        return missed
 
     def test_each_file_of_the_root(self):
-        whole = [self.answer(question)[0] for question in self.QUESTIONS]
-        self.assertNotIn(None, whole)
         of_root = [path for path in self.root.rglob("*") if path.is_file()]
         of_root = sorted(path for path in of_root if "members" not in path.parts)
-        newest = max(self.root.glob("log/0*"))
-        missed = set()
-        for lost in of_root:
-            saved = self.folder / "saved"
-            lost.rename(saved)
-            for question, expected in zip(self.QUESTIONS, whole, strict=True):
-                found, done = self.answer(question)
-                if found is None:
-                    missed.add(lost)
-                    code = harness.NO_STORE if lost.name == "GROUP" else harness.DAMAGED
-                    self.assertEqual(done.returncode, code, (lost, question, done.stderr))
-                else:
-                    self.assertEqual(found, expected, (lost, question))
-            saved.rename(lost)
-        self.assertIn(newest, missed)
-        self.assertNotIn(self.root / "log" / "newest", missed)
-        harness.check(self.root)
+        missed = self.damage_each(of_root)
+        # Hints, and room for a full disk. All else is missed, however it is damaged.
+        spare = ("RESERVE", "log/newest", "log/slots")
+        names = [str(path.relative_to(self.root)) for path in of_root]
+        needed = {name for name in names if not name.startswith(spare)}
+        self.assertGreater(len(needed), 15)
+        self.assertEqual(missed, {(name, kind) for name in needed for kind in damage.KINDS})
+
+    def test_each_small_file_of_a_member(self):
+        member = min(self.root.glob("members/*"))
+        small = [path for path in member.rglob("*") if path.is_file() and path.suffix != ".sst"]
+        small = [path for path in small if path.name != "RESERVE" and path.stat().st_size]
+        missed = self.damage_each(sorted(small))
+        manifest = next(member.glob("db/MANIFEST-*"))
+        needed = {member / "FORMAT", member / "db" / "CURRENT", manifest}
+        needed = {str(path.relative_to(self.root)) for path in needed}
+        self.assertEqual({(n, k) for n, k in missed if n in needed}, missed)
+        self.assertEqual(missed, {(name, kind) for name in needed for kind in damage.KINDS})
 
     def test_the_newest_record_is_named(self):
         newest = max(self.root.glob("log/0*"))
@@ -200,6 +265,108 @@ class LostGroupFilesTest(unittest.TestCase):
         self.assertIn("newest", said)
         (self.root / "log" / "newest").unlink()  # what the message says to do
         harness.varve(self.root, "steps")
+
+
+class DamagedCopyTest(unittest.TestCase):
+    """Damage of files that only some stores have."""
+
+    KINDS = (*damage.KINDS, "bit first", "bit late")
+
+    def setUp(self):
+        self.folder = self.enterContext(harness.clean_folder())
+        self.store = self.folder / "store"
+        self.key = self.folder / "key"
+        self.key.write_bytes(bytes(range(32)))
+        self.count = 0
+
+    def save(self, *more):
+        rng = random.Random(19)
+        for step in (1, 2, 3):
+            source = files.write(
+                self.folder / "in.safetensors", {"w": files.random_tensor(rng, "F32", [3_000])}
+            )
+            harness.varve(self.store, "import", source, "--step", step, *more)
+
+    def damaged(self, store, name, kind):
+        """A copy of the store with this damage."""
+        self.count += 1
+        copy = self.folder / f"copy{self.count}"
+        shutil.copytree(store, copy)
+        damage.damage(copy / name, kind, random.Random(f"{name} {kind}"))
+        return copy
+
+    def ask(self, store, *question, env=None):
+        command = [harness.program("varve"), "-s", store, "--json", *map(str, question)]
+        return subprocess.run(command, capture_output=True, text=True, env=env)
+
+    def expect_read(self, store, where):
+        """What needs no damaged file is as before."""
+        for question in (["steps"], ["ls", 2], ["get", 2, "w", "--slice", ":9"]):
+            found, expected = (self.ask(each, *question) for each in (store, self.store))
+            self.assertEqual(found.returncode, 0, (where, found.stderr))
+            self.assertEqual(found.stdout, expected.stdout, where)
+
+    def test_seal(self):
+        """A seal has two slots. Damage of the slot that is not the newest one harms nothing."""
+        keyed = ("--key-file", self.key)
+        harness.varve(self.store, "init", *keyed)
+        self.save(*keyed)
+        (seal,) = self.store.glob("seal/*")
+        refused = set()
+        for kind in self.KINDS:
+            copy = self.damaged(self.store, f"seal/{seal.name}", kind)
+            where = f"{seal.name} {kind}"
+            self.expect_read(copy, where)
+            check = self.ask(copy, "check", "--read-data", *keyed)
+            self.assertIn(check.returncode, (0, harness.DAMAGED), (where, check.stderr))
+            written = self.ask(copy, "tag", 1, "good", *keyed)
+            self.assertEqual(written.returncode, check.returncode, (where, written.stderr))
+            if check.returncode != 0:
+                refused.add(kind)
+                for said in (check.stdout, written.stderr):
+                    self.assertIn(seal.name, said, where)
+                    self.assertIn("seal", said, where)
+                self.assertEqual(len(harness.varve_json(copy, "steps")), 3)
+                harness.varve(copy, "seal", *keyed)  # what the message says to do
+                harness.varve(copy, "tag", 1, "good", *keyed)
+            harness.varve(copy, "check", "--read-data", *keyed)
+            shutil.rmtree(copy)
+        self.assertLessEqual({"missing", "empty", "zeros"}, refused)
+
+    def test_note_of_a_backup(self):
+        """Nobody needs BACKUP to read. The next backup does not go into a copy of it knows not what."""
+        harness.varve(self.store, "init")
+        self.save()
+        backup = self.folder / "backup"
+        harness.varve(self.store, "backup", backup)
+        lost = self.folder / "lost"
+        shutil.copytree(self.store, lost)
+        max(lost.glob("db/*.sst"), key=lambda path: path.stat().st_size).unlink()
+        for kind in self.KINDS:
+            copy = self.damaged(backup, "BACKUP", kind)
+            where = f"BACKUP {kind}"
+            self.expect_read(copy, where)
+            harness.check(copy)
+            again = self.ask(self.store, "backup", copy)
+            self.assertIn(again.returncode, (harness.FAILED, harness.DAMAGED), where)
+            # Without BACKUP the folder is no backup, and with another store id that of another store.
+            self.assertRegex(
+                again.stderr, r"BACKUP|is not empty and no backup|copy of another store"
+            )
+            self.expect_read(copy, where)
+            repaired = self.folder / f"repaired{self.count}"
+            shutil.copytree(lost, repaired)
+            harness.varve(repaired, "repair", "--yes", "--from", copy)
+            self.expect_repaired(repaired, where)
+            harness.varve(copy, "tag", 1, "good")  # a writer makes a store of its own of it
+            harness.check(copy)
+            shutil.rmtree(copy)
+
+    def expect_repaired(self, store, where):
+        for step in (1, 2, 3):
+            found, expected = (self.ask(each, "get", step, "w") for each in (store, self.store))
+            self.assertEqual(found.stdout, expected.stdout, where)
+        harness.check(store)
 
 
 if __name__ == "__main__":
