@@ -10,11 +10,12 @@ Then these are asked:
 - `check --read-data`: it finds the damage, unless every answer is whole. It names the steps that are lost.
 - a writer: it saves a step, or refuses with exit code 3 and names `varve repair`.
 - `repair`: it finds what the check found. It keeps every step that a reader could read, and loses those
-  that need a lost table (damage_template.py). Only the loss of a table loses steps. The store checks clean
-  and can be written.
+  that need a lost table (damage_template.py). Only the loss of a table loses steps.
+- a writer once more, after the repair or where none was needed: it saves a step, and the store checks clean.
 
-It prints the damages that a check finds harmless. VARVE_FULL_SIZE=1 takes every kind of damage for every
-file, else only some.
+It prints how many damages of each kind of file a check has found or warned of, how many of these name the
+file, how many are repaired, and after how many the store can be written. It also prints the damages that a
+check finds harmless. VARVE_FULL_SIZE=1 takes every kind of damage for every file, else only some.
 """
 
 import argparse
@@ -63,6 +64,7 @@ class Case:
         self.silent = 0
         self.lost = set()
         self.outcome = "no change"
+        self.is_named = self.is_repaired = self.is_writable = False
         self.family = template.families.get(file.name)
 
     def expect(self, holds, fault):
@@ -169,6 +171,7 @@ class Case:
                 self.file.name in each for each in warnings
             )
             self.expect(is_right, f"check warns: {warnings}")
+            self.is_named = bool(warnings) and is_right
             return
         self.outcome = "found"
         self.expect(
@@ -176,8 +179,8 @@ class Case:
         )
         said = " ".join(json.loads(done.stdout)["errors"]) if done.stdout else done.stderr
         # A frame that decodes to other bytes is named by run, step and tensor.
-        is_named = self.file.name in said or (self.family == "chunks" and "decodes to" in said)
-        self.expect(is_named, f"check does not name the file: {said[:500]}")
+        self.is_named = self.file.name in said or (self.family == "chunks" and "decodes to" in said)
+        self.expect(self.is_named, f"check does not name the file: {said[:500]}")
         if not done.stdout:  # nothing can be opened
             self.expect(
                 all(text.startswith("error") for text in self.found.values()),
@@ -210,7 +213,9 @@ class Case:
         if not report["damage"]:
             self.expect(self.is_whole, "repair finds nothing")
             self.expect(self.outcome != "found", "check finds damage, and repair finds nothing")
+            self.expect_writable(self.store)
             return
+        self.is_repaired = True
         found = self.template.read_steps(self.store)
         kept = {f"{step['run']}@{step['step']}" for step in report["kept"]}
         lost = {f"{step['run']}@{step['step']}" for step in report["lost"]}
@@ -251,6 +256,7 @@ class Case:
         self.expect(saved.returncode == 0, f"no save after it: {saved.stderr}")
         checked = varve(store, "--json", "check", "--read-data")
         self.expect(checked.returncode == 0, f"check after it: {checked.stdout}{checked.stderr}")
+        self.is_writable = saved.returncode == checked.returncode == 0
 
     def ask_writer(self):
         store = self.folder / "written"
@@ -287,6 +293,17 @@ def cases(template):
             yield file, kind
 
 
+def count(cases):
+    """How many cases came to what, as a text."""
+    outcomes = collections.Counter(case.outcome for case in cases)
+    numbers = {name: outcomes[name] for name in sorted(outcomes)}
+    numbers["named"] = sum(case.is_named for case in cases)
+    numbers["repaired"] = sum(case.is_repaired for case in cases)
+    numbers["writable after it"] = sum(case.is_writable for case in cases)
+    numbers["steps lost"] = sum(len(case.lost) for case in cases)
+    return ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
+
+
 def print_harmless(cases):
     """Each damage that a check finds harmless, by file. A reader of the list sees what they are."""
     places = collections.defaultdict(list)
@@ -304,7 +321,7 @@ def main():
         "--only", default="", help="only files, kinds and families that hold this text"
     )
     options = parser.parse_args()
-    table = collections.defaultdict(collections.Counter)
+    table = collections.defaultdict(list)
     with harness.clean_folder() as folder:
         template = Template(folder)
         chosen = [
@@ -321,18 +338,16 @@ def main():
             )
         for case in done:
             row = f"tables of {case.family}" if case.family else kind_of(case.file)
-            outcomes = table[row, case.kind.partition(" ")[0]]
-            outcomes[case.outcome] += 1
-            outcomes["steps lost"] += len(case.lost)
+            table[row, case.kind.partition(" ")[0]].append(case)
         faults = [fault for case in done for fault in case.faults]
         gone = [case for case in done if case.family and case.kind == "missing"]
         if len(gone) == len(template.families):
             faults += template.find_wrong_losses({case.file.name: case.lost for case in gone})
         print(f"{'file':<20} {'damage':<8} outcomes")
-        for (row, kind), outcomes in sorted(table.items()):
-            text = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()) if count)
-            print(f"{row:<20} {kind:<8} {text}")
+        for (row, kind), alike in sorted(table.items()):
+            print(f"{row:<20} {kind:<8} {count(alike)}")
         print_harmless(done)
+        print(f"all: {count(done)}")
         num_changed = sum(case.outcome != "no change" for case in done)
         print(
             f"{num_changed} damages of {len(template.files)} files, seed {options.seed}: "

@@ -88,7 +88,7 @@ def total(pattern, text):
 
 
 def find(pattern, text):
-    found = re.findall(pattern, text)
+    found = re.findall(pattern, text, re.MULTILINE)
     if not found:
         raise Failed(f"nothing says {pattern!r}", text)
     return found[-1]
@@ -161,7 +161,8 @@ def fuzzers(row):
 def damage(row):
     full = setting("DAMAGE", "full") == "full"
     text = row.python("tests/system/damage_matrix_test.py", full=full)
-    return find(r"(\d+ damages of .*: 0 silent answers, 0 faults)", text)
+    outcomes = find(r"^all: (.*)$", text)
+    return find(r"(\d+ damages of .*: 0 silent answers, 0 faults)", text) + f". Of these {outcomes}"
 
 
 def soak(row):
