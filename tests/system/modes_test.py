@@ -76,6 +76,19 @@ class ModesTest(unittest.TestCase):
                         self.expect(folder, umask)
                     shutil.rmtree(run.folder)
 
+    def test_a_group_follows_the_umask(self):
+        for umask in (0o022, 0o077):
+            with self.subTest(f"{umask:o}"):
+                root = self.folder / f"root {umask:o}"
+                harness.run("group_worker", "save", root, 2, 3, umask=umask)
+                self.varve(root, "tag", 2, "good", umask=umask)
+                self.varve(root, "drop", 1, umask=umask)
+                made = modes(root)
+                for name in ("GROUP", "log/newest", "catalogues/2"):
+                    self.assertIn(name, made)
+                self.assertEqual(len([name for name in made if name.endswith("/FORMAT")]), 4)
+                self.expect(root, umask)
+
     def private(self, folder):
         self.assertEqual(modes(folder)["."], 0o700, folder)
 
