@@ -64,6 +64,23 @@ def number(value):
     return f"{value:.4g}"
 
 
+def num_drawn(path, num_panels):
+    """How many dots the line of each panel has in a file that plot() made."""
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n"), f"{path} is no PNG"
+    width, height = struct.unpack(">II", data[16:24])
+    (size,) = struct.unpack(">I", data[33:37])
+    pixels = zlib.decompress(data[41 : 41 + size])
+    row = 1 + 3 * width
+    assert len(pixels) == row * height, f"{path}: {len(pixels)} bytes of pixels"
+    numbers = [0] * num_panels
+    for y in range(height):
+        dots = pixels[y * row + 1 : (y + 1) * row]
+        found = sum(dots[x : x + 3] == bytes(LINE) for x in range(0, len(dots), 3))
+        numbers[y * num_panels // height] += found
+    return numbers
+
+
 def plot(path, panels, width=900, height=170):
     """Draws panels below one another. A panel is (title, x values, y values)."""
     image = Image(width, height * len(panels))

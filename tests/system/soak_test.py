@@ -33,6 +33,7 @@ import png_plot
 LEAST_POINTS = 6  # as many as blocks for a limit below 5 %
 NUM_BLOCKS = 12
 STEPS_A_SLOPE = 10_000
+LEAST_DOTS = 200  # of a line in a plot that is 790 wide
 # Of Student's t, two-sided, by the degrees of freedom: blocks less two.
 T_OF_95 = dict(
     zip(range(1, 11), (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23), strict=True)
@@ -165,8 +166,13 @@ def plot(rows, read, output):
         for name in names:
             ys = [row[COLUMNS.index(name)] for row in mine]
             panels.append((f"{who}: {TITLES[name]}", [row[0] for row in mine], ys))
-    png_plot.plot(output / "soak.png", panels)
-    print(f"plots: {output / 'soak.png'}")
+    png = output / "soak.png"
+    png.unlink(missing_ok=True)  # of an earlier run
+    png_plot.plot(png, panels)
+    drawn = png_plot.num_drawn(png, len(panels))
+    empty = [title for (title, _, _), dots in zip(panels, drawn, strict=True) if dots < LEAST_DOTS]
+    assert not empty, f"{png}: no line is drawn of {empty}"
+    print(f"plots: {png}, {len(panels)} panels, each with its line")
 
 
 def is_strict(options):
