@@ -2,7 +2,8 @@
 //
 // The table of fuzz targets under libFuzzer. $VARVE_FUZZ_TARGET names the target. With
 // $VARVE_FUZZ_SEEDS the program writes the seeds of the target to that folder and ends; with
-// VARVE_FUZZ_LIST=1 it prints the names of all targets and ends.
+// VARVE_FUZZ_LIST=1 it prints a line of each target and ends: the name, and the seconds that an
+// input may take of the processor.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -31,8 +32,9 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const std::string wanted = Environment("VARVE_FUZZ_TARGET"),
                     seeds = Environment("VARVE_FUZZ_SEEDS");
   for (const FuzzTarget& target : all) {
-    if (*Environment("VARVE_FUZZ_LIST") != '\0')
-      std::printf("%s\n", std::string(target.name).c_str());
+    if (*Environment("VARVE_FUZZ_LIST") != '\0') {
+      std::printf("%s %.0f\n", std::string(target.name).c_str(), target.most_seconds());
+    }
     if (target.name != wanted) continue;
     run = target.run;
     most_seconds = target.most_seconds();

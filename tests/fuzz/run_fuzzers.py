@@ -14,9 +14,11 @@ import sys
 import tempfile
 import time
 
-# The targets say what an input may take of the processor (targets.h). This is for those that never end or
-# that wait. It is longer, because on a busy machine an input waits for the processor, too.
-STUCK_SECONDS = 300
+# An input that waits, for a lock or for a clock, takes nothing of the processor, and one that never ends is
+# never measured. So there is a limit on the wall, too: so many times what an input may take of the processor
+# (targets.h), because on a busy machine an input waits for the processor, and at most so many seconds.
+STUCK_TIMES = 12
+MOST_STUCK_SECONDS = 300
 MEMORY_MIB = 2048  # of the whole process, with the sanitizer's own
 ALLOCATION_MIB = 256  # at once: no input is longer than a MiB
 PRINTED_BYTES = 64 << 10  # of an input
@@ -57,11 +59,13 @@ class Fuzzer:
         self.build = build
         self.program = build / "bin" / "varve_fuzz"
         self.prefix = fixed_layout()
+        self.stuck = {}
 
     def command(self, *arguments):
         return [*self.prefix, str(self.program), *map(str, arguments)]
 
-    def names(self):
+    def targets(self):
+        """{name: the seconds on the wall after which an input is stuck}"""
         done = subprocess.run(
             self.command(),
             env=os.environ | SETTINGS | {"VARVE_FUZZ_LIST": "1"},
@@ -69,7 +73,11 @@ class Fuzzer:
             text=True,
             check=True,
         )
-        return done.stdout.split()
+        lines = [line.split() for line in done.stdout.splitlines()]
+        self.stuck = {
+            name: min(STUCK_TIMES * int(seconds), MOST_STUCK_SECONDS) for name, seconds in lines
+        }
+        return self.stuck
 
     def log_of(self, name):
         return self.build / "findings" / f"{name}.log"
@@ -92,8 +100,8 @@ class Fuzzer:
                 self.command(
                     corpus,
                     f"-max_total_time={seconds}",
-                    f"-timeout={STUCK_SECONDS}",
-                    f"-report_slow_units={STUCK_SECONDS}",
+                    f"-timeout={self.stuck[name]}",
+                    f"-report_slow_units={self.stuck[name]}",
                     f"-rss_limit_mb={MEMORY_MIB}",
                     f"-malloc_limit_mb={ALLOCATION_MIB}",
                     "-print_final_stats=1",
@@ -212,7 +220,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     fuzzer = Fuzzer(options.build.resolve())
-    totals = {name: Totals() for name in fuzzer.names() if options.only in name}
+    totals = {name: Totals() for name in fuzzer.targets() if options.only in name}
     if not totals:
         sys.exit(f'no target has "{options.only}" in its name')
     rounds = run_rounds(fuzzer, totals, options)

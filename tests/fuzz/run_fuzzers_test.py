@@ -9,9 +9,10 @@ import unittest
 
 RUNNER = pathlib.Path(__file__).with_name("run_fuzzers.py")
 
-# The fast target has 1,000 executions a run, the slow one 10. "broken" leaves a finding.
+# The fast target has 1,000 executions a run, the slow one 10. "broken" leaves a finding. An input of the
+# slow target may take 60 s of the processor, and one of another target 5 s.
 PROGRAM = """#!/bin/bash
-if [[ "${VARVE_FUZZ_LIST:-}" ]]; then printf '%s\\n' @TARGETS@; exit; fi
+if [[ "${VARVE_FUZZ_LIST:-}" ]]; then printf '%s 5\\n' @TARGETS@ | sed 's/^slow 5/slow 60/'; exit; fi
 if [[ "${VARVE_FUZZ_SEEDS:-}" ]]; then touch "$VARVE_FUZZ_SEEDS/seed0"; exit; fi
 echo "$VARVE_FUZZ_TARGET $*" >>"$(dirname "$0")/calls"
 case "$VARVE_FUZZ_TARGET" in
@@ -51,6 +52,13 @@ class RoundsTest(unittest.TestCase):
         done = self.run_with("fast slow")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 targets, 3 s each: 1010 executions, 0 findings", done.stdout)
+
+    def test_an_input_that_waits_is_given_as_long_as_its_target_needs(self):
+        done = self.run_with("fast slow")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for target, seconds in (("fast", 60), ("slow", 300)):
+            (call,) = self.calls_of(target)
+            self.assertIn(f" -timeout={seconds} -report_slow_units={seconds} ", call)
 
     def test_rounds_go_on_until_there_are_enough_executions(self):
         done = self.run_with("fast slow", "--executions", "2500")
