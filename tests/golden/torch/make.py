@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files of this folder with torch (2.15 made those that are here), and what they hold.
 
-PYTHONPATH=tests/cli/foreign:build/release/python PYTHON_WITH_TORCH tests/golden/torch/make.py
+    PYTHONPATH=tests/cli/foreign:build/release/python PYTHON_WITH_TORCH tests/golden/torch/make.py
 """
 
 import hashlib
