@@ -153,6 +153,12 @@ class DamagedTablesTest(unittest.TestCase):
                 self.assertEqual(tensor, expected)
 
 
+def export(store, step, folder):
+    out = folder / "exported.safetensors"
+    harness.varve(store, "export", step, "-o", out, "--force")
+    return files.read(out)
+
+
 class DamagedGroupFilesTest(unittest.TestCase):
     """A file of a group is missing, cut in half, empty, has its last 4 KiB zeroed, or one bit flipped."""
 
@@ -256,6 +262,38 @@ class DamagedGroupFilesTest(unittest.TestCase):
         needed = {str(path.relative_to(self.root)) for path in needed}
         self.assertEqual({(n, k) for n, k in missed if n in needed}, missed)
         self.assertEqual(missed, {(name, kind) for name in needed for kind in damage.KINDS})
+
+    def test_what_is_whole_is_copied_out(self):
+        """What `varve repair` says to do, as it refuses groups: for each table of a member."""
+        steps = [1, 2, 3, 4]
+        whole = {step: export(self.root, step, self.folder) for step in steps}
+        tables = sorted(min(self.root.glob("members/*")).glob("db/*.sst"))
+        num_copied = num_hit = 0
+        for number, table in enumerate(tables):
+            kept = table.read_bytes()
+            table.unlink()
+            report = self.ask(["check", "--read-data"])
+            self.assertEqual(report.returncode, harness.DAMAGED, report.stdout + report.stderr)
+            copy = self.folder / f"copy{number}"
+            for step in steps:
+                done = subprocess.run(
+                    [harness.program("varve"), "-s", self.root, "copy", str(step), copy, "--init"],
+                    capture_output=True,
+                    text=True,
+                )
+                self.assertIn(done.returncode, (0, harness.DAMAGED), done.stderr)
+                num_copied += done.returncode == 0
+                num_hit += done.returncode != 0
+            there = {s["step"] for s in harness.varve_json(copy, "steps")} if copy.exists() else set()
+            for step in there:
+                self.assertEqual(export(copy, step, self.folder), whole[step], (table, step))
+            if there:
+                harness.varve(copy, "tag", min(there), "kept")
+                harness.check(copy)
+            table.write_bytes(kept)
+        self.assertGreater(num_copied, 0)
+        self.assertGreater(num_hit, 0)
+        harness.check(self.root)
 
     def test_the_newest_record_is_named(self):
         newest = max(self.root.glob("log/0*"))
