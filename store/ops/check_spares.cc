@@ -97,7 +97,15 @@ bool IsUnopenedCopy(const fs::path& store) {
 
 Result<std::vector<std::string>> FindSpareWarnings(const fs::path& store) {
   std::vector<std::string> warnings;
-  if (IsUnopenedCopy(store)) return warnings;
+  if (IsUnopenedCopy(store)) {
+    VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(store));
+    if (note.has_value()) return warnings;
+    warnings.push_back((store / "BACKUP").string() +
+                       " does not say how long the manifest of this copy is. Without it nothing "
+                       "tells when the manifest has lost its end, and no backup goes into this "
+                       "copy. Make a new backup in another folder");
+    return warnings;
+  }
   for (int attempt = 1;; ++attempt) {
     VARVE_ASSIGN_OR_RETURN(warnings, FindOnce(store));
     if (warnings.empty() || attempt == kMaxAttempts) return warnings;

@@ -67,12 +67,15 @@ TEST_F(CheckSparesTest, EachThatIsMissingOrCutIsNamedUntilAWriterOpensTheStore) 
   }
 }
 
-TEST_F(CheckSparesTest, ACopyThatNoWriterHasOpenedHasNone) {
+TEST_F(CheckSparesTest, ACopyThatNoWriterHasOpenedHasBackup) {
   const fs::path copy = folder_.path() / "copy";
   VARVE_ASSERT_OK(BackUp(path(), copy, {}).status());
-  const CheckReport report = Store::OpenForReading(copy).value()->Check().value();
-  EXPECT_TRUE(report.ok());
-  EXPECT_THAT(report.warnings, IsEmpty());
+  const auto check = [&] { return Store::OpenForReading(copy).value()->Check().value(); };
+  EXPECT_TRUE(check().ok());
+  EXPECT_THAT(check().warnings, IsEmpty());
+  CutInHalf(copy / "BACKUP");
+  EXPECT_TRUE(check().ok());
+  EXPECT_THAT(check().warnings, ElementsAre(HasSubstr((copy / "BACKUP").string() + " ")));
 }
 
 // Without the copy of CURRENT the store would read as it was then, and the next writer would delete
