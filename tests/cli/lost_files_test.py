@@ -284,7 +284,9 @@ class DamagedGroupFilesTest(unittest.TestCase):
                 self.assertIn(done.returncode, (0, harness.DAMAGED), done.stderr)
                 num_copied += done.returncode == 0
                 num_hit += done.returncode != 0
-            there = {s["step"] for s in harness.varve_json(copy, "steps")} if copy.exists() else set()
+            there = (
+                {s["step"] for s in harness.varve_json(copy, "steps")} if copy.exists() else set()
+            )
             for step in there:
                 self.assertEqual(export(copy, step, self.folder), whole[step], (table, step))
             if there:
