@@ -178,7 +178,10 @@ Result<CheckReport> DatabaseCopy::CheckStaged(bool read_data, const std::string&
 Status DatabaseCopy::Publish(const std::string& manifest) {
   std::error_code error;
   std::map<std::string, uint64_t> earlier;
-  if (const auto current = ReadCurrent(db_); current.ok() && marker_.manifests.contains(*current)) {
+  const Result<std::string> current = ReadCurrent(db_);
+  // If BACKUP lost the manifest that CURRENT still names, nothing could be copied here again.
+  if (current.status().code() == StatusCode::kIOError) return current.status();
+  if (current.ok() && marker_.manifests.contains(*current)) {
     earlier.emplace(*current, marker_.manifests[*current]);
   }
   marker_.manifests = std::move(earlier);

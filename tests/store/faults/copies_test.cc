@@ -4,6 +4,9 @@
 #include <cerrno>
 
 #include "base/folders.h"
+#include "base/util.h"
+#include "store/format/format_file.h"
+#include "store/ops/database_copy.h"
 #include "tests/store/faults/store_faults.h"
 #include "varve/backup.h"
 #include "varve/repair.h"
@@ -43,6 +46,20 @@ class BackupFaultsTest : public FaultsTest {
               return fault.empty() ? CheckClean(*store_) : fault;
             }};
   }
+
+  Scenario LaterBackup() {
+    State later = before_;
+    later.Put({"main", 4}, ContentOfStep(4));
+    later.steps.erase({"main", 2});
+    return Backup(
+        [this] {
+          StartFromTemplate();
+          VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+          VARVE_ASSERT_OK(SaveStep(4, 4));
+          VARVE_ASSERT_OK(DropSteps({2}));
+        },
+        before_, later);
+  }
 };
 
 TEST_F(BackupFaultsTest, TheFirst) {
@@ -52,17 +69,25 @@ TEST_F(BackupFaultsTest, TheFirst) {
 
 TEST_F(BackupFaultsTest, ALaterOne) {
   MakeTemplate();
-  State later = before_;
-  later.Put({"main", 4}, ContentOfStep(4));
-  later.steps.erase({"main", 2});
-  SweepAll(Backup(
-      [this] {
-        StartFromTemplate();
-        VARVE_ASSERT_OK(BackUp(path(), copy()).status());
-        VARVE_ASSERT_OK(SaveStep(4, 4));
-        VARVE_ASSERT_OK(DropSteps({2}));
-      },
-      before_, later));
+  SweepAll(LaterBackup());
+}
+
+// Else the next backup takes the copy for one that a writer has changed.
+TEST_F(BackupFaultsTest, BackupKeepsTheManifestThatCurrentNames) {
+  MakeTemplate();
+  StartFromTemplate();
+  VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+  const std::string marker = ReadSmallFile(copy() / "BACKUP", 4096).value();
+  DatabaseCopy again(copy());
+  VARVE_ASSERT_OK(again.Prepare(ReadFormatFile(path(), /*for_writing=*/false).value()));
+  const std::string manifest = ReadCurrent(copy() / "db").value();
+  {
+    const FailingIo io({.path = copy() / "db" / "CURRENT", .call = "reads", .error = EIO});
+    EXPECT_EQ(again.Publish(manifest).code(), StatusCode::kIOError);
+    EXPECT_NE(io.failed(), "");
+  }
+  EXPECT_EQ(ReadSmallFile(copy() / "BACKUP", 4096).value(), marker);
+  VARVE_EXPECT_OK(BackUp(path(), copy()).status());
 }
 
 TEST_F(BackupFaultsTest, ALackOfDescriptorsIsNoDamage) {
