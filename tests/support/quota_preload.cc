@@ -30,8 +30,8 @@ uint64_t AllocatedBelow(const std::string& folder) {
     struct stat info {};
     const std::string path = folder + "/" + entry->d_name;
     if (::lstat(path.c_str(), &info) != 0) continue;
-    // A file with two names counts once.
-    if (S_ISREG(info.st_mode)) {
+    // A file with two names counts once, one that another thread removes right now not at all.
+    if (S_ISREG(info.st_mode) && info.st_nlink > 0) {
       bytes += static_cast<uint64_t>(info.st_blocks) * 512 / info.st_nlink;
     }
     if (S_ISDIR(info.st_mode)) bytes += AllocatedBelow(path);
