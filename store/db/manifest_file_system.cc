@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -62,6 +63,9 @@ class ManifestFile : public rocksdb::FSSequentialFileOwnerWrapper {
   uint64_t size_ = UINT64_MAX, end_ = 0;  // of the file when it was looked at, and of its records
 };
 
+// Of a file of options, and of one that is still being written.
+bool IsOptionsName(std::string_view name) { return name.starts_with("OPTIONS-"); }
+
 IOStatus CheckMayOpen(const std::string& name) {
   const Status status = CheckIsFile(std::filesystem::path(name));
   return status.ok() ? IOStatus::OK() : IOStatus::Corruption(status.message());
@@ -97,6 +101,9 @@ IOStatus ManifestFileSystem::NewWritableFile(const std::string& name,
                                              const rocksdb::FileOptions& options,
                                              std::unique_ptr<rocksdb::FSWritableFile>* result,
                                              rocksdb::IODebugContext* debug) {
+  if (IsOptionsName(std::filesystem::path(name).filename().string())) {
+    return IOStatus::NotSupported("varve keeps the options of RocksDB in no file");
+  }
   // A link in the place of a new file is not followed.
   if (!CheckIsNoLink(name).ok()) ::unlink(name.c_str());
   const IOStatus status = CheckMayOpen(name);
@@ -106,8 +113,7 @@ IOStatus ManifestFileSystem::NewWritableFile(const std::string& name,
 IOStatus ManifestFileSystem::GetFileSize(const std::string& name, const rocksdb::IOOptions& options,
                                          uint64_t* size, rocksdb::IODebugContext* debug) {
   const IOStatus status = target()->GetFileSize(name, options, size, debug);
-  const std::string file = std::filesystem::path(name).filename();
-  if (status.ok() || !file.starts_with("OPTIONS-")) return status;
+  if (status.ok() || !IsOptionsName(std::filesystem::path(name).filename().string())) return status;
   *size = 0;
   return IOStatus::OK();
 }

@@ -145,6 +145,7 @@ rocksdb::DBOptions MakeDbOptions(size_t num_files) {
   options.env = ManifestEnv();
   options.info_log = std::make_shared<SilentLogger>();
   options.allow_fallocate = false;
+  options.fail_if_options_file_error = false;  // ManifestFileSystem makes none
   options.max_open_files = -1;
   options.max_file_opening_threads = static_cast<int>(
       std::clamp<size_t>(num_files / kFilesPerOpeningThread, 1, kMaxOpeningThreads));

@@ -334,6 +334,7 @@ class StoreImpl : public Store {
 
   // Lock order: inbox, drop, maintenance, learn, commit, saves.
   std::mutex inbox_mutex_;                // held while requests are applied
+  std::set<std::string> unapplied_;       // requests that have changed nothing. By inbox_mutex_
   std::mutex drop_mutex_;                 // held while steps are dropped or moved to another run
   mutable std::mutex maintenance_mutex_;  // held while chunk files are rewritten or deleted
   std::atomic<int> reclaims_{0};          // asked for and not yet done

@@ -137,6 +137,7 @@ Status StoreImpl::ApplyInbox() {
       note(inbox.ShowAnswer(waiting.name));
       continue;
     }
+    if (waiting.stage == Inbox::Stage::kWaits) unapplied_.insert(waiting.name);
     const Result<InboxRequest> request = inbox.Start(waiting);
     const StatusCode code = request.status().code();
     if (code == StatusCode::kIOError || code == StatusCode::kNotFound) {
@@ -144,9 +145,15 @@ Status StoreImpl::ApplyInbox() {
       continue;
     }
     InboxAnswer answer{request.status(), {}};
-    const bool again = waiting.stage == Inbox::Stage::kStarted;
-    if (request.ok()) answer = Apply(this, request->request, again);
-    note(inbox.Finish(waiting.name, answer, !request.ok() || request->wants_answer));
+    if (request.ok()) {
+      answer = Apply(this, request->request, /*again=*/!unapplied_.contains(waiting.name));
+      // A request for what is not there changes nothing. Any other error may come late.
+      if (answer.status.code() != StatusCode::kNotFound) unapplied_.erase(waiting.name);
+    }
+    const Status finished =
+        inbox.Finish(waiting.name, answer, !request.ok() || request->wants_answer);
+    if (finished.ok()) unapplied_.erase(waiting.name);
+    note(finished);
   }
   return first_trouble;
 }

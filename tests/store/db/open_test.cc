@@ -241,6 +241,15 @@ TEST_F(OpenTest, WhatLiesInTheWayOfAWriterIsNamed) {
   fs::rename(folder_.path() / "elsewhere", path() / "db");
 }
 
+TEST_F(OpenTest, AWriterMakesNoFileOfOptions) {
+  VARVE_ASSERT_OK(Save(1, {RandomTensor("t", DType::kU8, {100}, 1)}).status());
+  store_.reset();
+  VARVE_ASSERT_OK(Store::Open(path()).status());
+  for (const fs::directory_entry& entry : fs::directory_iterator(path() / "db")) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("OPTIONS")) << entry.path();
+  }
+}
+
 // RocksDB asks for the length of the newest file of options, which nobody needs.
 TEST_F(OpenTest, ALinkToNowhereAsOptionsIsNoDamage) {
   const TestTensor t = RandomTensor("t", DType::kU8, {100}, 1);
