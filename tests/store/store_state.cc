@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "codec/predict/rounded_copy.h"
+#include "store/db/store_impl.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -109,5 +110,7 @@ std::string CheckClean(const Store& store) {
   if (!check.ok()) return "check: " + check.status().ToString();
   return check->errors.empty() ? "" : "check: " + check->errors[0];
 }
+
+void ApplyRequests(Store* store) { static_cast<StoreImpl*>(store)->ApplyInbox().IgnoreError(); }
 
 }  // namespace varve::internal::testing

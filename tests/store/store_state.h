@@ -42,4 +42,8 @@ std::string CheckState(const Store& store, const std::vector<State>& allowed);
 // A check that reads all data finds nothing.
 std::string CheckClean(const Store& store);
 
+// A request may wait in the inbox of a store that is no group. After this its change does not come
+// while the state is read.
+void ApplyRequests(Store* store);
+
 }  // namespace varve::internal::testing

@@ -90,13 +90,6 @@ std::string FaultsTest::JudgeUse(State state) {
 }
 
 // What a process that dies now leaves. A retry, a save or the closing of the store could mend it.
-namespace {
-
-// A request may wait in the inbox. Its change must not come while the state is read.
-void ApplyRequests(Store* store) { static_cast<StoreImpl*>(store)->ApplyInbox().IgnoreError(); }
-
-}  // namespace
-
 std::string FaultsTest::JudgeDisk(const std::vector<State>& allowed) {
   const fs::path copy = folder_.path() / "died";
   const bool may_lack =

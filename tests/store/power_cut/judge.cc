@@ -47,6 +47,7 @@ std::string JudgeStore(const fs::path& path, const std::vector<State>& allowed, 
   auto store =
       may_lack ? Store::OpenOrCreate(path, {.store = options}) : Store::Open(path, options);
   if (!store.ok()) return "opening: " + store.status().ToString();
+  ApplyRequests(store->get());
   std::string fault = may_lack ? "" : CheckState(**store, allowed);
   if (fault.empty()) fault = CheckClean(**store);
   if (fault.empty()) fault = CheckWritable(store->get(), seed);
