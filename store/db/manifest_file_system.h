@@ -5,10 +5,10 @@
 // such a record, if it lies behind all that SYNCED says was synced (manifest_note.h). A record that
 // was synced and cannot be read is still damage.
 //
-// No OPTIONS files are written. varve makes its options anew each time, and to write, sync and read
-// such a file took more than half of the time in which RocksDB opens a database to write. Older
-// stores have some. RocksDB asks for the length of the newest, and opens no database to read
-// without it. Nobody uses that length, so here it has one always.
+// No OPTIONS files are written, because varve makes its options anew each time. RocksDB reads back
+// what it has written of them, which takes longer than the rest of its opening of a small database.
+// Older stores have such files. RocksDB asks for the length of the newest, and opens no database to
+// read without it. Nobody uses that length, so here it has one always.
 //
 // A folder, a pipe or a device where RocksDB expects a file is damage, too. Opening a pipe would
 // wait for ever. Thread-safe.

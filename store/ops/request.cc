@@ -146,9 +146,11 @@ Status StoreImpl::ApplyInbox() {
     }
     InboxAnswer answer{request.status(), {}};
     if (request.ok()) {
-      answer = Apply(this, request->request, /*again=*/!unapplied_.contains(waiting.name));
+      const bool again = unapplied_.erase(waiting.name) == 0;
+      answer = Apply(this, request->request, again);
       // A request for what is not there changes nothing. Any other error may come late.
-      if (answer.status.code() != StatusCode::kNotFound) unapplied_.erase(waiting.name);
+      const bool is_unapplied = !again && answer.status.code() == StatusCode::kNotFound;
+      if (is_unapplied) unapplied_.insert(waiting.name);
     }
     const Status finished =
         inbox.Finish(waiting.name, answer, !request.ok() || request->wants_answer);

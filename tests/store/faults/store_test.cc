@@ -339,23 +339,26 @@ TEST_F(RequestFaultsTest, AWriterDrops) {
 // still an error the next time.
 TEST_F(RequestFaultsTest, AWriterRemovesNoTag) {
   MakeTemplate();
-  SweepAll(OfStore(
-               [&]() -> Status {
-                 const Inbox inbox(path());
-                 VARVE_ASSIGN_OR_RETURN(const std::string name,
-                                        inbox.Put({RemoveTagRequest{"main", "none"}, true}));
-                 for (int attempt = 0; attempt < 3; ++attempt) {
-                   impl()->ApplyInbox().IgnoreError();
-                   VARVE_ASSIGN_OR_RETURN(const auto answer, inbox.TakeAnswer(name));
-                   if (!answer.has_value()) continue;
-                   EXPECT_FALSE(answer->status.ok()) << "a tag that is not there was removed";
-                   return answer->status.code() == StatusCode::kNotFound ? Status::Ok()
-                                                                         : answer->status;
-                 }
-                 return Status::Aborted("there is no answer");
-               },
-               Nothing),
-           /*per_kind=*/6);
+  const Scenario scenario = OfStore(
+      [&]() -> Status {
+        const Inbox inbox(path());
+        VARVE_ASSIGN_OR_RETURN(const std::string name,
+                               inbox.Put({RemoveTagRequest{"main", "none"}, true}));
+        for (int attempt = 0; attempt < 3; ++attempt) {
+          impl()->ApplyInbox().IgnoreError();
+          VARVE_ASSIGN_OR_RETURN(const auto answer, inbox.TakeAnswer(name));
+          if (!answer.has_value()) continue;
+          EXPECT_FALSE(answer->status.ok()) << "a tag that is not there was removed";
+          return answer->status.code() == StatusCode::kNotFound ? Status::Ok() : answer->status;
+        }
+        return Status::Aborted("there is no answer");
+      },
+      Nothing);
+  SweepAll(scenario, /*per_kind=*/6);
+  // Neither the answer can be written nor the request removed.
+  for (const uint64_t count : {3, 4, 5, 6, 8}) {
+    SweepEach(scenario, {.path = "/inbox", .count = count, .error = EIO});
+  }
 }
 
 TEST_F(RequestFaultsTest, TheCallerDrops) {
