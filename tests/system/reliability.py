@@ -28,7 +28,8 @@ import command_faults_test
 import harness
 
 ROOT = pathlib.Path(__file__).parents[2]
-FAULT_PARTS = 12  # of faults_test. So few tests wait behind the one that takes more than an hour
+# Ranks wait for each other, up to two hours at full size. They begin first.
+WAITING = ("GroupFaultsTest", "TwoRanksFaultsTest")
 
 
 def setting(name, default):
@@ -47,14 +48,13 @@ class Row:
         self.log = folder / f"{number}.log"
         self.log.write_text("")
 
-    def run(self, program, *arguments, full=True, shard=(0, 1)):
-        """Runs a program and returns what it printed. `shard`: this of so many parts of its tests."""
+    def run(self, program, *arguments, full=True):
+        """Runs a program and returns what it printed."""
         command = [program, *arguments]
         environment = dict(os.environ)
         environment.pop("VARVE_FULL_SIZE", None)
         if full:
             environment["VARVE_FULL_SIZE"] = "1"
-        environment["GTEST_SHARD_INDEX"], environment["GTEST_TOTAL_SHARDS"] = map(str, shard)
         done = subprocess.run(
             list(map(str, command)),
             stdout=subprocess.PIPE,
@@ -64,15 +64,13 @@ class Row:
             cwd=ROOT,
             env=environment,
         )
-        part, num_parts = shard
-        which = f", part {part + 1} of {num_parts}" if num_parts > 1 else ""
-        said = f"$ {' '.join(map(str, command))}{which}\n{done.stdout}exit {done.returncode}\n"
+        said = f"$ {' '.join(map(str, command))}\n{done.stdout}exit {done.returncode}\n"
         with self.lock, self.log.open("a") as log:
             log.write(said)
         if done.returncode != 0:
             program, *rest = [str(each) for each in command if each != sys.executable]
             name = " ".join([pathlib.Path(program).name, *rest])
-            raise Failed(f"{name}{which}: exit {done.returncode}", done.stdout)
+            raise Failed(f"{name}: exit {done.returncode}", done.stdout)
         return done.stdout
 
     def python(self, script, *arguments, full=True):
@@ -98,28 +96,54 @@ def tests_of(case):
     return [f"{case.__name__}.{name}" for name in unittest.TestLoader().getTestCaseNames(case)]
 
 
+def gtests_of(program):
+    """The names of the tests of a program of GoogleTest."""
+    listed = subprocess.run(
+        [program, "--gtest_list_tests"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    names, suite = [], None
+    for line in listed.stdout.splitlines():
+        name = line.split("#")[0].strip()
+        if not line.startswith(" "):
+            suite = name if name.endswith(".") else None
+        elif suite:
+            names.append(suite + name)
+    if not names:
+        raise Failed(f"{program} lists no test")
+    return names
+
+
 def faults(row):
     full = setting("CUTS", "full") == "full"
-    # Some wait for a call that fails to be tried again, or for another rank. With so many the cores are busy.
-    with concurrent.futures.ThreadPoolExecutor(4 * os.cpu_count()) as pool:
+    # Many wait for a call that fails to be tried again, or for another rank. With so many the cores are busy.
+    with concurrent.futures.ThreadPoolExecutor(6 * os.cpu_count()) as pool:
 
-        def start(program, shard=(0, 1)):
-            program = harness.program(program)
-            return pool.submit(row.run, program, "--gtest_brief=1", full=full, shard=shard)
+        def start(program, tests):
+            path = harness.program(program)
+            return [
+                pool.submit(row.run, path, "--gtest_brief=1", f"--gtest_filter={test}", full=full)
+                for test in tests
+            ]
 
-        of_io = [start("faults_test", (part, FAULT_PARTS)) for part in range(FAULT_PARTS)]
-        of_cuts = start("power_cut_test")
+        of_io = gtests_of(harness.program("faults_test"))
+        waiting = [test for test in of_io if test.startswith(WAITING)]
+        programs = start("faults_test", waiting)
+        of_cuts = start("power_cut_test", gtests_of(harness.program("power_cut_test")))
         of_commands = [
             pool.submit(row.python, command_faults_test.__file__, each, full=full)
             for each in tests_of(command_faults_test.CommandFaultsTest)
         ]
-    programs = [of_cuts, *of_commands, *of_io]
-    failed = [str(program.exception().args[0]) for program in programs if program.exception()]
+        programs += start("faults_test", [test for test in of_io if test not in waiting])
+    failed = [
+        str(program.exception().args[0])
+        for program in [*of_cuts, *of_commands, *programs]
+        if program.exception()
+    ]
     if failed:
         raise Failed(", ".join(failed))
-    cuts = of_cuts.result()
+    cuts = "".join(each.result() for each in of_cuts)
     commands = "".join(each.result() for each in of_commands)
-    io = "".join(part.result() for part in of_io)
+    io = "".join(each.result() for each in programs)
     num_cuts = total(r"(\d+) power cuts", cuts)
     num_operations = total(r"cuts at (\d+) operations", cuts)
     violations = re.findall(r"operations, (\d+) violations", cuts)
