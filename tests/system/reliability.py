@@ -28,8 +28,16 @@ import command_faults_test
 import harness
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Ranks wait for each other, up to two hours at full size. They begin first.
-WAITING = ("GroupFaultsTest", "TwoRanksFaultsTest")
+# These take longest, because ranks wait for each other, and readers for a disk that has failed for good. They
+# begin first, each as so many processes (tests/store/faults/sweep.h).
+LONG = (
+    "GroupFaultsTest",
+    "TwoRanksFaultsTest",
+    "RepairFaultsTest.What",
+    "BackupFaultsTest.TheFirst",
+)
+LONG += ("BackupFaultsTest.ALaterOne", "FaultsTest.Reclaim", "SealedFaultsTest.Reclaim")
+SWEEP_PARTS = 4
 
 
 def setting(name, default):
@@ -48,13 +56,16 @@ class Row:
         self.log = folder / f"{number}.log"
         self.log.write_text("")
 
-    def run(self, program, *arguments, full=True):
-        """Runs a program and returns what it printed."""
+    def run(self, program, *arguments, full=True, part=None):
+        """Runs a program and returns what it printed. `part`: of its sweep of faults, such as "2/8"."""
         command = [program, *arguments]
         environment = dict(os.environ)
         environment.pop("VARVE_FULL_SIZE", None)
+        environment.pop("VARVE_SWEEP_PART", None)
         if full:
             environment["VARVE_FULL_SIZE"] = "1"
+        if part:
+            environment["VARVE_SWEEP_PART"] = part
         done = subprocess.run(
             list(map(str, command)),
             stdout=subprocess.PIPE,
@@ -64,13 +75,14 @@ class Row:
             cwd=ROOT,
             env=environment,
         )
-        said = f"$ {' '.join(map(str, command))}\n{done.stdout}exit {done.returncode}\n"
+        which = f", part {part}" if part else ""
+        said = f"$ {' '.join(map(str, command))}{which}\n{done.stdout}exit {done.returncode}\n"
         with self.lock, self.log.open("a") as log:
             log.write(said)
         if done.returncode != 0:
             program, *rest = [str(each) for each in command if each != sys.executable]
             name = " ".join([pathlib.Path(program).name, *rest])
-            raise Failed(f"{name}: exit {done.returncode}", done.stdout)
+            raise Failed(f"{name}{which}: exit {done.returncode}", done.stdout)
         return done.stdout
 
     def python(self, script, *arguments, full=True):
@@ -118,22 +130,24 @@ def faults(row):
     # Many wait for a call that fails to be tried again, or for another rank. With so many the cores are busy.
     with concurrent.futures.ThreadPoolExecutor(6 * os.cpu_count()) as pool:
 
-        def start(program, tests):
-            path = harness.program(program)
+        def start(program, tests, parts=(None,)):
+            command = [harness.program(program), "--gtest_brief=1"]
             return [
-                pool.submit(row.run, path, "--gtest_brief=1", f"--gtest_filter={test}", full=full)
+                pool.submit(row.run, *command, f"--gtest_filter={test}", full=full, part=part)
                 for test in tests
+                for part in parts
             ]
 
         of_io = gtests_of(harness.program("faults_test"))
-        waiting = [test for test in of_io if test.startswith(WAITING)]
-        programs = start("faults_test", waiting)
+        long = [test for test in of_io if test.startswith(LONG)]
+        parts = [f"{part}/{SWEEP_PARTS}" for part in range(SWEEP_PARTS)] if full else [None]
+        programs = start("faults_test", long, parts)
         of_cuts = start("power_cut_test", gtests_of(harness.program("power_cut_test")))
         of_commands = [
             pool.submit(row.python, command_faults_test.__file__, each, full=full)
             for each in tests_of(command_faults_test.CommandFaultsTest)
         ]
-        programs += start("faults_test", [test for test in of_io if test not in waiting])
+        programs += start("faults_test", [test for test in of_io if test not in long])
     failed = [
         str(program.exception().args[0])
         for program in [*of_cuts, *of_commands, *programs]

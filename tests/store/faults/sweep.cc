@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <utility>
 
 namespace varve::internal::testing {
@@ -50,6 +51,23 @@ std::string ToString(const FailingIo::Plan& plan) {
   if (plan.lose) text += ", what was not synced is lost";
   if (plan.swallow) text += ", taken for done";
   return text;
+}
+
+struct Part {
+  uint64_t number = 0;
+  uint64_t of = 1;
+};
+
+Part PartOfSweep() {
+  const char* const text = std::getenv("VARVE_SWEEP_PART");
+  if (text == nullptr || !IsFullSize()) return {};
+  Part part;
+  char slash = 0;
+  std::istringstream words(text);
+  words >> part.number >> slash >> part.of;
+  if (words && slash == '/' && part.number < part.of) return part;
+  ADD_FAILURE() << "VARVE_SWEEP_PART is " << text << ", expected a part such as 2/8";
+  return {};
 }
 
 }  // namespace
@@ -102,6 +120,7 @@ void FaultSweepTest::SweepAll(const Scenario& scenario, uint64_t per_kind) {
   plans.push_back({.path = "MANIFEST", .count = kForGood, .error = EIO});
   plans.push_back({.path = "MANIFEST", .error = EIO, .after = true});
   plans.push_back({.path = "CURRENT", .error = EIO, .after = true});
+  const Part part = PartOfSweep();
   uint64_t faults = 0, violations = 0;
   std::map<std::pair<std::string, std::string>, uint64_t> calls_of;
   for (FailingIo::Plan& plan : plans) {
@@ -109,7 +128,8 @@ void FaultSweepTest::SweepAll(const Scenario& scenario, uint64_t per_kind) {
     if (is_new) it->second = CountCalls(scenario, plan.path, plan.call);
     const uint64_t calls = it->second;
     if (HasFatalFailure() || (is_new && HasNonfatalFailure() && violations == 0)) return;
-    const uint64_t stride = IsFullSize() ? 1 : std::max<uint64_t>(1, calls / per_kind);
+    const uint64_t stride = IsFullSize() ? part.of : std::max<uint64_t>(1, calls / per_kind);
+    plan.first = part.number;
     // Each kind begins elsewhere, so that together they strike many calls.
     if (!IsFullSize()) plan.first = static_cast<uint64_t>(&plan - plans.data()) * 7 % stride;
     const Verdict verdict = Sweep(scenario, plan, stride);

@@ -5,8 +5,9 @@
 // come once, stay for good, or come and go. Writes are short. Syncs lose what they should have
 // kept.
 //
-// With VARVE_FULL_SIZE=1 every call fails in every way. Otherwise only some calls do. One thread at
-// a time.
+// With VARVE_FULL_SIZE=1 every call fails in every way. With VARVE_SWEEP_PART=2/8 as well, SweepAll
+// lets only the calls fail whose number leaves 2 when divided by 8. Then eight processes make one
+// sweep. Otherwise only some calls fail. One thread at a time.
 #pragma once
 
 #include <functional>
