@@ -162,12 +162,14 @@ def faults(row):
     num_operations = total(r"cuts at (\d+) operations", cuts)
     violations = re.findall(r"operations, (\d+) violations", cuts)
     planted = re.findall(r"^planted: .*: found by cut", cuts, re.MULTILINE)
-    if set(violations) != {"0"} or not planted:
-        raise Failed(f"violations {violations}, planted mistakes {planted}", cuts)
+    planted_io = re.findall(r"^planted: .*: found by fault", io, re.MULTILINE)
+    if set(violations) != {"0"} or not planted or not planted_io:
+        raise Failed(f"violations {violations}, planted mistakes {planted}, {planted_io}", cuts)
     num_faults = total(r"(\d+) faults", io) + total(r"(\d+) faults", commands)
     return (
         f"{num_cuts} power cuts at {num_operations} operations, 0 violations; "
-        f"{len(planted)} planted mistakes found; {num_faults} faults of calls, 0 violations"
+        f"{len(planted)} planted mistakes found; {num_faults} faults of calls, 0 violations; "
+        f"{len(planted_io)} planted mistakes found"
     )
 
 
