@@ -35,8 +35,10 @@ LONG = (
     "TwoRanksFaultsTest",
     "RepairFaultsTest.What",
     "BackupFaultsTest.TheFirst",
+    "BackupFaultsTest.ALaterOne",
+    "FaultsTest.Reclaim",
+    "SealedFaultsTest.Reclaim",
 )
-LONG += ("BackupFaultsTest.ALaterOne", "FaultsTest.Reclaim", "SealedFaultsTest.Reclaim")
 SWEEP_PARTS = 4
 
 
