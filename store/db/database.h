@@ -41,10 +41,13 @@ using FamilyTables = std::map<std::string, std::set<uint64_t>>;
 // pointer to it goes.
 class OpenRocksDb {
  public:
-  // Takes both over. `handles` are ours in the order of Family, then "default", and those of newer
-  // versions.
-  OpenRocksDb(rocksdb::DB* db, std::vector<rocksdb::ColumnFamilyHandle*> handles)
-      : db_(db), handles_(std::move(handles)) {}
+  // Opens a database by one of RocksDB's calls. What it sets is closed if it fails.
+  using OpenCall =
+      std::function<rocksdb::Status(std::vector<rocksdb::ColumnFamilyHandle*>*, rocksdb::DB**)>;
+  // Opens a database by `call`, and sets `opened` if that succeeds. `call` makes the handles of our
+  // families in the order of Family, then "default", and those of newer versions.
+  static rocksdb::Status Open(const OpenCall& call, std::shared_ptr<const OpenRocksDb>* opened);
+  OpenRocksDb() = default;  // not open
   OpenRocksDb(const OpenRocksDb&) = delete;
   OpenRocksDb& operator=(const OpenRocksDb&) = delete;
   ~OpenRocksDb();
@@ -66,9 +69,9 @@ class OpenRocksDb {
   bool HasShownAll() const;
 
  private:
-  const std::unique_ptr<rocksdb::DB> db_;
+  std::unique_ptr<rocksdb::DB> db_;
   mutable Status spent_;  // the error of Advance
-  const std::vector<rocksdb::ColumnFamilyHandle*> handles_;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };
 
 // Counts the start and the end of a change.

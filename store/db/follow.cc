@@ -135,16 +135,18 @@ Status Database::OpenReader() {
 // Opens the newest state while a writer may be at work. If a family lacks a table, it may show an
 // older state of the family, or none, without an error.
 Result<std::shared_ptr<const OpenRocksDb>> Database::OpenSecondary() const {
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
   // The second path is for RocksDB's log, which we replaced. Nothing is written there.
   const std::string db_path = DbPath(path_).string();
   rocksdb::DBOptions options = db_options_;
   options.max_file_opening_threads = MakeDbOptionsOf(path_).max_file_opening_threads;
-  const rocksdb::Status status =
-      rocksdb::DB::OpenAsSecondary(options, db_path, db_path, families_, &handles, &raw);
+  std::shared_ptr<const OpenRocksDb> opened;
+  const rocksdb::Status status = OpenRocksDb::Open(
+      [&](auto* handles, auto** db) {
+        return rocksdb::DB::OpenAsSecondary(options, db_path, db_path, families_, handles, db);
+      },
+      &opened);
   if (!status.ok()) return OpenError(status, path_, families_);
-  return std::make_shared<const OpenRocksDb>(raw, std::move(handles));
+  return opened;
 }
 
 // Compares what is shown with each state of the manifest since it had the stamp `before`. A reader

@@ -14,13 +14,13 @@ Status Database::OpenDespite() const {
   Close();
   rocksdb::DBOptions options = db_options_;
   options.paranoid_checks = false;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
-  if (!status.ok()) return OpenError(status, path_);
-  open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
-  return Status::Ok();
+  const rocksdb::Status status = OpenRocksDb::Open(
+      [&](auto* handles, auto** db) {
+        return rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, handles,
+                                            db);
+      },
+      &open_);
+  return status.ok() ? Status::Ok() : OpenError(status, path_);
 }
 
 // The disk may be better now. The next write heals the database.

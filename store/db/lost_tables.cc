@@ -53,12 +53,13 @@ Result<std::shared_ptr<const Database::Partial>> Database::OpenWithout(
   partial->env = rocksdb::NewCompositeEnv(std::make_shared<FrameFileSystem>(files));
   rocksdb::DBOptions options = MakeDbOptionsOf(path_);
   options.env = partial->env.get();
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, &handles, &raw);
+  const rocksdb::Status status = OpenRocksDb::Open(
+      [&](auto* handles, auto** db) {
+        return rocksdb::DB::OpenForReadOnly(options, DbPath(path_).string(), families_, handles,
+                                            db);
+      },
+      &partial->open);
   if (!status.ok()) return OpenError(status, path_);
-  partial->open = std::make_shared<OpenRocksDb>(raw, std::move(handles));
   if (partial->open->Tables() == TablesWithout(tables, whole.Tables())) {
     return std::shared_ptr<const Partial>(partial);
   }

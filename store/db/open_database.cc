@@ -82,24 +82,26 @@ rocksdb::Status Database::Make() {
   rocksdb::DBOptions options = db_options_;
   options.create_if_missing = true;
   options.error_if_exists = true;
-  std::vector<rocksdb::ColumnFamilyHandle*> handles, others;
-  rocksdb::DB* raw = nullptr;
-  rocksdb::Status status =
-      rocksdb::DB::Open(options, DbPath(path_).string(), {unused}, &others, &raw);
-  if (!status.ok()) return status;
-  status = raw->CreateColumnFamilies(families_, &handles);
+  const auto make = [&](std::vector<rocksdb::ColumnFamilyHandle*>* handles, rocksdb::DB** db) {
+    rocksdb::Status made =
+        rocksdb::DB::Open(options, DbPath(path_).string(), {unused}, handles, db);
+    if (!made.ok()) return made;
+    std::vector<rocksdb::ColumnFamilyHandle*> ours;
+    made = (*db)->CreateColumnFamilies(families_, &ours);
+    handles->insert(handles->begin(), ours.begin(), ours.end());
+    return made;
+  };
+  rocksdb::Status status = OpenRocksDb::Open(make, &open_);
   families_.push_back(unused);
-  handles.insert(handles.end(), others.begin(), others.end());
-  open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
   if (!status.ok()) return status;
   // Writes once through the log before anything is ingested. In a database that has only ever
   // ingested, a snapshot at sequence number 0 would make compaction drop live keys.
   rocksdb::WriteOptions sync;
   sync.sync = true;
   auto* meta = handle(Family::kMeta);
-  status = raw->Put(sync, meta, {keys::kNextBirth.data(), keys::kNextBirth.size()},
-                    EncodeNumber(kFirstSaveId + kSaveBlock));
-  return status.ok() ? raw->Flush(rocksdb::FlushOptions(), meta) : status;
+  status = open_->db()->Put(sync, meta, {keys::kNextBirth.data(), keys::kNextBirth.size()},
+                            EncodeNumber(kFirstSaveId + kSaveBlock));
+  return status.ok() ? open_->db()->Flush(rocksdb::FlushOptions(), meta) : status;
 }
 
 Result<std::unique_ptr<Database>> Database::OpenForWriting(const std::filesystem::path& path,
@@ -149,12 +151,12 @@ Status Database::OpenReadOnly(const std::shared_ptr<rocksdb::FileSystem>& file_s
   rocksdb::Status status = rocksdb::DB::ListColumnFamilies(db_options_, db_path, &names);
   if (!status.ok()) return FromRocksDb(status, what);
   families_ = FamiliesOf(names, family_options_);
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  status = rocksdb::DB::OpenForReadOnly(db_options_, db_path, families_, &handles, &raw);
-  if (!status.ok()) return FromRocksDb(status, what);
-  open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
-  return Status::Ok();
+  status = OpenRocksDb::Open(
+      [&](auto* handles, auto** db) {
+        return rocksdb::DB::OpenForReadOnly(db_options_, db_path, families_, handles, db);
+      },
+      &open_);
+  return FromRocksDb(status, what);
 }
 
 // Takes the lock first, because another writer changes the manifest and its seal.
@@ -179,13 +181,13 @@ Status Database::OpenWriter() {
     CommitFileSystem* files;
   } const serving{file_system_.get()};
   VARVE_RETURN_IF_ERROR(VerifySeal());
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, &handles, &raw);
+  const rocksdb::Status status = OpenRocksDb::Open(
+      [this](auto* handles, auto** db) {
+        return rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, handles, db);
+      },
+      &open_);
   VARVE_RETURN_IF_ERROR(CheckLock(status, path_));
   if (!status.ok()) return OpenError(status, path_, families_);
-  open_ = std::make_shared<OpenRocksDb>(raw, std::move(handles));
   RemoveEmptyLogs(path_);
   return Status::Ok();
 }

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/reused_memory.h"
+#include "base/startable_threads.h"
 #include "store/db/manifest_file_system.h"
 
 namespace varve::internal {
@@ -18,7 +19,8 @@ namespace varve::internal {
 namespace {
 
 // Each open, and each look of a reader for news, starts the threads of this option for every
-// family, even if it has few files. For a few files that takes longer than opening them.
+// family, even if it has few files. For a few files that takes longer than opening them. It aborts
+// the process if it gets only some of them.
 constexpr size_t kFilesPerOpeningThread = 128;
 constexpr size_t kMaxOpeningThreads = 16;
 
@@ -147,8 +149,8 @@ rocksdb::DBOptions MakeDbOptions(size_t num_files) {
   options.allow_fallocate = false;
   options.fail_if_options_file_error = false;  // ManifestFileSystem makes none
   options.max_open_files = -1;
-  options.max_file_opening_threads = static_cast<int>(
-      std::clamp<size_t>(num_files / kFilesPerOpeningThread, 1, kMaxOpeningThreads));
+  options.max_file_opening_threads = StartableThreads(static_cast<int>(
+      std::clamp<size_t>(num_files / kFilesPerOpeningThread, 1, kMaxOpeningThreads)));
   options.max_background_jobs = 2;
   options.max_total_wal_size = 1 << 20;
   // The manifest is read in full at each open, and RocksDB takes long for it: 15 to 20 times as

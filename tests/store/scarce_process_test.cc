@@ -16,6 +16,8 @@
 #include <functional>
 #include <iterator>
 
+#include "store/db/rocksdb_options.h"
+#include "store/db/store_impl.h"
 #include "tests/store/store_fixture.h"
 
 namespace {
@@ -80,11 +82,12 @@ class ScarceProcessTest : public ::testing::Test {
     return reader->ReadBytes("item").status();
   }
 
-  // All that a program does with a store. The calls go on after errors.
-  int UseStore(uint64_t step) const {
+  // All that a program does with a store. The calls go on after errors. The first writer may be
+  // that of the store, or of one that is created.
+  int UseStore(uint64_t step, bool creates) const {
     try {
       const fs::path made = folder_.path() / ("made " + std::to_string(step));
-      Store::Create(made, {.store = kFourThreads}).status().IgnoreError();
+      if (creates) Store::Create(made, {.store = kFourThreads}).status().IgnoreError();
       if (const auto reader = Store::OpenForReading(path(), kFourThreads); reader.ok()) {
         (*reader)->ListCheckpoints("main").status().IgnoreError();
         (*reader)->Stats().status().IgnoreError();
@@ -94,7 +97,12 @@ class ScarceProcessTest : public ::testing::Test {
         (*reader)->Log("main", "t1").status().IgnoreError();
       }
       const auto store = Store::Open(path(), kFourThreads);
-      if (!store.ok()) return 0;
+      if (!store.ok()) {
+        threads_left = INT_MAX;
+        const auto again = Store::Open(path(), kFourThreads);
+        if (!again.ok()) std::fprintf(stderr, "%s\n", again.status().ToString().c_str());
+        return again.ok() && Save(again->get(), step).ok() ? 0 : 3;
+      }
       Save(store->get(), step).IgnoreError();
       Read(**store, 2).IgnoreError();
       (*store)->SetTag({"main", 1}, "tag").IgnoreError();
@@ -111,11 +119,22 @@ class ScarceProcessTest : public ::testing::Test {
     }
   }
 
+  // From here on RocksDB merges no tables. The next open begins with those that are due.
+  static bool HoldMerges(Store* store) {
+    Database* const database = static_cast<StoreImpl*>(store)->database();
+    for (int i = 0; i < kNumFamilies; ++i) {
+      auto* const family = database->handle(static_cast<Family>(i));
+      const std::string key = "disable_auto_compactions";
+      if (!database->rocksdb()->SetOptions(family, {{key, "true"}}).ok()) return false;
+    }
+    return true;
+  }
+
   void Make() {
     ASSERT_EQ(InChild([&] {
                 const auto store = Store::Create(path(), {.store = kFourThreads});
-                if (!store.ok()) return 1;
-                for (const uint64_t step : {1, 2, 3}) {
+                if (!store.ok() || !HoldMerges(store->get())) return 1;
+                for (uint64_t step = 1; step <= 12; ++step) {
                   if (!Save(store->get(), step).ok()) return 1;
                 }
                 return 0;
@@ -140,17 +159,37 @@ class ScarceProcessTest : public ::testing::Test {
   TempFolder folder_;
 };
 
+// RocksDB merges tables as soon as it has opened a store, whether or not it gets its last thread.
+// Once there are enough threads, the same process opens the store.
 TEST_F(ScarceProcessTest, FewThreadsAreAnErrorAndNoException) {
   Make();
+  const fs::path made = folder_.path() / "made";
+  fs::rename(path(), made);
   for (int threads = 0; threads <= 24; ++threads) {
-    EXPECT_EQ(InChild([&] {
-                threads_left = threads;
-                return UseStore(100 + static_cast<uint64_t>(threads));
-              }),
-              0)
-        << threads << " threads";
+    for (const bool creates : {true, false}) {
+      fs::copy(made, path(), fs::copy_options::recursive);
+      EXPECT_EQ(InChild([&] {
+                  threads_left = threads;
+                  return UseStore(100 + static_cast<uint64_t>(threads), creates);
+                }),
+                0)
+          << threads << " threads, creates: " << creates;
+      ExpectWhole();
+      fs::remove_all(path());
+    }
   }
-  ExpectWhole();
+}
+
+// RocksDB opens the tables of a large store by threads of its own, and aborts if it gets only some.
+TEST_F(ScarceProcessTest, TablesAreOpenedByTheThreadsThatThereAre) {
+  EXPECT_EQ(InChild([] {
+              threads_left = 3;
+              const int few = MakeDbOptions(100'000).max_file_opening_threads;
+              threads_left = INT_MAX;
+              const int all = MakeDbOptions(100'000).max_file_opening_threads;
+              return few == 4 && all == 16 ? 0 : 1;
+            }),
+            0);
 }
 
 // A backup has all tables of the copy open at once. What it cannot open is no damage.
