@@ -6,43 +6,18 @@
 
 #include <string>
 
-#include "base/guarded.h"
 #include "base/util.h"
+#include "store/db/commit_file_system.h"
 #include "store/db/seal_guard.h"
 
 namespace varve::internal {
 
-// RocksDB may throw although it has opened the database, if it gets no thread. Its other threads
-// may be at work in the database then, with an Env that the caller is about to free. So it is
-// closed.
-rocksdb::Status OpenRocksDb::Open(const OpenCall& call,
-                                  std::shared_ptr<const OpenRocksDb>* opened) {
-  const auto made = std::make_shared<OpenRocksDb>();
-  rocksdb::DB* raw = nullptr;
-  try {
-    const rocksdb::Status status = call(&made->handles_, &raw);
-    made->db_.reset(raw);  // to be closed if it failed
-    if (status.ok()) *opened = made;
-    return status;
-  } catch (const std::exception&) {
-    made->db_.reset(raw);
-    throw;
-  }
+// RocksDB keeps the file system for ever if it throws as it opens, and only that gives the lock
+// back.
+Database::~Database() {
+  Close();
+  if (file_system_ != nullptr) file_system_->ReleaseLock();
 }
-
-OpenRocksDb::~OpenRocksDb() {
-  if (db_ == nullptr) return;
-  for (auto* handle : handles_) db_->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
-  // All that matters was synced by its commit. If RocksDB's timer once got no thread, it joins one
-  // that is no more when the last database is closed, and throws. It has forgotten that thread
-  // then, and the second call closes the database.
-  const auto close = [this] { return FromRocksDb(db_->Close(), "closing"); };
-  if (Guarded("closing", close).code() == StatusCode::kUnavailable) {
-    Guarded("closing", close).IgnoreError();
-  }
-}
-
-Database::~Database() { Close(); }
 
 Database::Use::Use(const Database* database) : database_(database) {
   const std::lock_guard lock(database_->use_mutex_);

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "store/db/open_rocksdb.h"
 #include "store/db/rocksdb_options.h"
 #include "store/db/table_files.h"
 #include "store/format/keys.h"
@@ -33,46 +34,6 @@ namespace varve::internal {
 class CommitFileSystem;
 class Sealer;
 class SealGuard;
-
-// Numbers of table files by the name of their family: 12 is 000012.sst.
-using FamilyTables = std::map<std::string, std::set<uint64_t>>;
-
-// A RocksDB that is open, and its families. These never change, and it is closed when the last
-// pointer to it goes.
-class OpenRocksDb {
- public:
-  // Opens a database by one of RocksDB's calls. What it sets is closed if it fails.
-  using OpenCall =
-      std::function<rocksdb::Status(std::vector<rocksdb::ColumnFamilyHandle*>*, rocksdb::DB**)>;
-  // Opens a database by `call`, and sets `opened` if that succeeds. `call` makes the handles of our
-  // families in the order of Family, then "default", and those of newer versions.
-  static rocksdb::Status Open(const OpenCall& call, std::shared_ptr<const OpenRocksDb>* opened);
-  OpenRocksDb() = default;  // not open
-  OpenRocksDb(const OpenRocksDb&) = delete;
-  OpenRocksDb& operator=(const OpenRocksDb&) = delete;
-  ~OpenRocksDb();
-
-  rocksdb::DB* db() const { return db_.get(); }
-  rocksdb::ColumnFamilyHandle* handle(Family family) const {
-    return handles_[static_cast<size_t>(family)];
-  }
-  const std::vector<rocksdb::ColumnFamilyHandle*>& handles() const { return handles_; }
-  // Returns the table files that reads of each family use.
-  FamilyTables Tables() const;
-  // For readers: catches up with the writer. After an error nobody knows what it shows, and to ask
-  // RocksDB once more may abort the process. So it is spent: each later call fails, too. Calls are
-  // serialised.
-  Status Advance() const;
-  // For readers: false when a table was removed while RocksDB opened the database, so that a family
-  // has shown no state yet. Then RocksDB 7.8 aborts the process when it catches up and comes to a
-  // new manifest (the assert in BaseReferencedVersionBuilder).
-  bool HasShownAll() const;
-
- private:
-  std::unique_ptr<rocksdb::DB> db_;
-  mutable Status spent_;  // the error of Advance
-  std::vector<rocksdb::ColumnFamilyHandle*> handles_;
-};
 
 // Counts the start and the end of a change.
 class CountsChange {

@@ -62,56 +62,6 @@ FamilyTables FamiliesBehind(const Families& families, const FamilyTables& shown,
 
 }  // namespace
 
-// GetLiveFilesMetaData is not asked: after a catch-up that failed half way it shows a newer state
-// than reads do.
-FamilyTables OpenRocksDb::Tables() const {
-  FamilyTables tables;
-  for (rocksdb::ColumnFamilyHandle* const handle : handles_) {
-    rocksdb::ColumnFamilyMetaData family;
-    db_->GetColumnFamilyMetaData(handle, &family);
-    for (const auto& level : family.levels) {
-      for (const auto& file : level.files) tables[handle->GetName()].insert(file.file_number);
-    }
-  }
-  return tables;
-}
-
-// A family has two states at least once it has shown one: that state, and the empty one that it
-// began with.
-bool OpenRocksDb::HasShownAll() const {
-  for (rocksdb::ColumnFamilyHandle* const handle : handles_) {
-    uint64_t states = 0;
-    if (!db_->GetIntProperty(handle, rocksdb::DB::Properties::kNumLiveVersions, &states) ||
-        states < 2) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// RocksDB 7.8 keeps an error of a catch-up for good, and an assert fails when the manifest could
-// not be read. TryAgain is no such error: CURRENT named a manifest that was gone. An OK does not
-// say that it has advanced: a table that was removed between two looks at it ends a catch-up with
-// OK. Only the tables that it shows then say what it has reached.
-Status OpenRocksDb::Advance() const {
-  constexpr int kAttempts = 6;
-  if (!spent_.ok()) return spent_;
-  if (!HasShownAll()) {
-    spent_ =
-        Status::IOError("catching up with the writer: a table went while the store was opened");
-    return spent_;
-  }
-  spent_ = Status::IOError("a catch-up has thrown");  // unless it ends
-  rocksdb::Status status = db_->TryCatchUpWithPrimary();
-  for (int attempt = 0; attempt < kAttempts && status.IsTryAgain(); ++attempt) {
-    ::usleep(1000 << attempt);
-    status = db_->TryCatchUpWithPrimary();
-  }
-  Status caught_up = FromRocksDb(status, "catching up with the writer");
-  spent_ = status.IsTryAgain() ? Status::Ok() : caught_up;
-  return caught_up;
-}
-
 Status Database::OpenReader() {
   const Result<std::string> found = ManifestStamp(path_);
   const std::string stamp = found.ok() ? *found : std::string();

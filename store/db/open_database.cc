@@ -91,7 +91,7 @@ rocksdb::Status Database::Make() {
     handles->insert(handles->begin(), ours.begin(), ours.end());
     return made;
   };
-  rocksdb::Status status = OpenRocksDb::Open(make, &open_);
+  rocksdb::Status status = OpenRocksDb::OpenToWrite(make, &open_);
   families_.push_back(unused);
   if (!status.ok()) return status;
   // Writes once through the log before anything is ingested. In a database that has only ever
@@ -181,7 +181,7 @@ Status Database::OpenWriter() {
     CommitFileSystem* files;
   } const serving{file_system_.get()};
   VARVE_RETURN_IF_ERROR(VerifySeal());
-  const rocksdb::Status status = OpenRocksDb::Open(
+  const rocksdb::Status status = OpenRocksDb::OpenToWrite(
       [this](auto* handles, auto** db) {
         return rocksdb::DB::Open(db_options_, DbPath(path_).string(), families_, handles, db);
       },

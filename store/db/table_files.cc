@@ -16,6 +16,7 @@
 #include "base/file_descriptor.h"
 #include "base/util.h"
 #include "store/db/manifest_tables.h"
+#include "store/db/open_rocksdb.h"
 #include "store/db/rocksdb_options.h"
 #include "store/db/sound_tables.h"
 #include "store/format/keys.h"
@@ -93,17 +94,17 @@ rocksdb::Status ReadLiveFiles(const std::filesystem::path& store, const rocksdb:
                               const Families& families,
                               std::vector<rocksdb::LiveFileMetaData>* files,
                               FamilyIds* ids = nullptr) {
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
-  rocksdb::DB* raw = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::OpenForReadOnly(options, DbPath(store).string(), families, &handles, &raw);
+  std::shared_ptr<const OpenRocksDb> open;
+  const rocksdb::Status status = OpenRocksDb::Open(
+      [&](auto* handles, auto** db) {
+        return rocksdb::DB::OpenForReadOnly(options, DbPath(store).string(), families, handles, db);
+      },
+      &open);
   if (!status.ok()) return status;
-  const std::unique_ptr<rocksdb::DB> db(raw);
-  db->GetLiveFilesMetaData(files);
+  open->db()->GetLiveFilesMetaData(files);
   if (ids != nullptr) {
-    for (auto* handle : handles) (*ids)[handle->GetName()] = handle->GetID();
+    for (auto* handle : open->handles()) (*ids)[handle->GetName()] = handle->GetID();
   }
-  for (auto* handle : handles) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
   return status;
 }
 

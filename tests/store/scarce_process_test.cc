@@ -44,11 +44,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr StoreOptions kFourThreads{.num_threads = 4};
+constexpr unsigned kHangSeconds = 120;
 
 // Runs `work` in a child. Returns how the child ended: its exit code, or minus the signal.
 int InChild(const std::function<int()>& work) {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(work());
+  if (child == 0) {
+    ::alarm(kHangSeconds);
+    ::_exit(work());
+  }
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
@@ -178,6 +182,23 @@ TEST_F(ScarceProcessTest, FewThreadsAreAnErrorAndNoException) {
       fs::remove_all(path());
     }
   }
+}
+
+// RocksDB remembers how many threads its pools should have, not which it got. It would look for the
+// others when a merge is due, with its mutex held.
+TEST_F(ScarceProcessTest, AThreadThatAPoolDidNotGetIsMissedBeforeTheNextOpen) {
+  Make();
+  EXPECT_EQ(InChild([&] {
+              threads_left = 1;
+              if (Store::Create(folder_.path() / "other", {.store = kFourThreads}).ok()) return 1;
+              threads_left = 2;
+              if (Store::Open(path(), kFourThreads).ok()) return 2;
+              threads_left = INT_MAX;
+              const auto store = Store::Open(path(), kFourThreads);
+              return store.ok() && Save(store->get(), 100).ok() ? 0 : 3;
+            }),
+            0);
+  ExpectWhole();
 }
 
 // RocksDB opens the tables of a large store by threads of its own, and aborts if it gets only some.
