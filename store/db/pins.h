@@ -41,8 +41,10 @@ class Pins {
     for (const StepKey& step : steps) {
       if (steps_.contains(step)) pinned.push_back(step);
     }
-    if (pinned.empty()) dropping_.insert(steps.begin(), steps.end());
-    return pinned;
+    if (!pinned.empty()) return pinned;
+    std::set<StepKey> claimed(steps.begin(), steps.end());
+    dropping_.merge(claimed);  // all of them, or none if there was no memory for all
+    return {};
   }
   bool IsDropping(StepKey step) const {
     const std::lock_guard lock(mutex_);
@@ -95,6 +97,13 @@ class Pins {
     reclaiming_.clear();
   }
 
+  // For tests: nothing is pinned or claimed, and no save is open.
+  bool IsIdleForTest() const {
+    const std::lock_guard lock(mutex_);
+    return steps_.empty() && dropping_.empty() && open_save_ids_.empty() && saves_.empty() &&
+           reclaiming_.empty();
+  }
+
  private:
   mutable std::mutex mutex_;
   std::map<StepKey, int> steps_;
@@ -102,6 +111,27 @@ class Pins {
   std::set<uint64_t> open_save_ids_;
   std::map<uint64_t, int> saves_;
   std::set<uint64_t> reclaiming_;
+};
+
+// Steps that are claimed for a drop until this goes. One thread.
+class ClaimedSteps {
+ public:
+  explicit ClaimedSteps(Pins* pins) : pins_(pins) {}
+  ClaimedSteps(const ClaimedSteps&) = delete;
+  ClaimedSteps& operator=(const ClaimedSteps&) = delete;
+  ~ClaimedSteps() { pins_->EndDrop(claimed_); }
+
+  // Claims these, too, or returns those that are pinned and claims none of them.
+  std::vector<StepKey> Claim(const std::vector<StepKey>& steps) {
+    claimed_.reserve(claimed_.size() + steps.size());  // the last that may throw is BeginDrop
+    std::vector<StepKey> pinned = pins_->BeginDrop(steps);
+    if (pinned.empty()) claimed_.insert(claimed_.end(), steps.begin(), steps.end());
+    return pinned;
+  }
+
+ private:
+  Pins* const pins_;
+  std::vector<StepKey> claimed_;
 };
 
 }  // namespace varve::internal

@@ -256,7 +256,8 @@ class StoreImpl : public Store {
   Status MoveStepRecords(StepKey first, RunId to, bool holds_commits, CommitBatch* batch) const;
   Status RenameOrigins(StepKey first, RunId to, CommitBatch* batch) const;
   Result<std::vector<StepKey>> FindSteps(std::span<const CheckpointId> ids) const;
-  Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids);
+  Result<std::vector<StepKey>> ClaimForDrop(std::span<const CheckpointId> ids,
+                                            ClaimedSteps* claimed);
   // Runs a read that sees one state of the store throughout. The state is up to date.
   Status WithView(const std::function<Status(const StoreImpl& view)>& read) const;
   Status FollowDrop(std::span<const CheckpointId> ids, DropForecaster* forecaster) const;

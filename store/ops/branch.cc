@@ -60,29 +60,15 @@ bool RenameParent(StepKey first, RunId to, StepRecord* record) {
   return true;
 }
 
-// Steps that a rewind claims, until it is done.
-class ClaimedSteps {
- public:
-  explicit ClaimedSteps(Pins* pins) : pins_(pins) {}
-  ClaimedSteps(const ClaimedSteps&) = delete;
-  ClaimedSteps& operator=(const ClaimedSteps&) = delete;
-  ~ClaimedSteps() { pins_->EndDrop(claimed_); }
-
-  Status Claim(std::string_view run, RunId id, const std::vector<uint64_t>& steps) {
-    std::vector<StepKey> keys;
-    for (const uint64_t step : steps) keys.push_back({id, step});
-    if (const auto pinned = pins_->BeginDrop(keys); !pinned.empty()) {
-      return Status::FailedPrecondition(StepName(run, pinned[0].step) +
-                                        " is the base of a save in progress; nothing was moved");
-    }
-    claimed_.insert(claimed_.end(), keys.begin(), keys.end());
-    return Status::Ok();
-  }
-
- private:
-  Pins* const pins_;
-  std::vector<StepKey> claimed_;
-};
+Status ClaimToMove(ClaimedSteps* claimed, std::string_view run, RunId id,
+                   const std::vector<uint64_t>& steps) {
+  std::vector<StepKey> keys;
+  for (const uint64_t step : steps) keys.push_back({id, step});
+  const std::vector<StepKey> pinned = claimed->Claim(keys);
+  if (pinned.empty()) return Status::Ok();
+  return Status::FailedPrecondition(StepName(run, pinned[0].step) +
+                                    " is the base of a save in progress; nothing was moved");
+}
 
 }  // namespace
 
@@ -326,7 +312,7 @@ Result<RewindReport> StoreImpl::RewindWatched(std::string_view run, StepKey firs
   VARVE_ASSIGN_OR_RETURN(report.moved, StepsFrom(first.run, first.step));
   if (report.moved.empty()) return report;
   ClaimedSteps claimed(&pins_);
-  VARVE_RETURN_IF_ERROR(claimed.Claim(run, first.run, report.moved));
+  VARVE_RETURN_IF_ERROR(ClaimToMove(&claimed, run, first.run, report.moved));
   RunId moved = 0;
   {
     const auto lock = LockCommits();
@@ -346,7 +332,7 @@ Result<RewindReport> StoreImpl::RewindWatched(std::string_view run, StepKey firs
     VARVE_RETURN_IF_ERROR(RequireStep({std::string(run), first.step - 1}).status());
     VARVE_ASSIGN_OR_RETURN(report.moved, StepsFrom(first.run, first.step));
     if (report.moved.empty()) return report;
-    VARVE_RETURN_IF_ERROR(claimed.Claim(run, first.run, report.moved));
+    VARVE_RETURN_IF_ERROR(ClaimToMove(&claimed, run, first.run, report.moved));
     VARVE_RETURN_IF_ERROR(CopyMoved(first, moved, /*holds_commits=*/true, batch.get()));
   }
   VARVE_ASSIGN_OR_RETURN(report.fork, NameMoved(run, first, moved, batch.get()));

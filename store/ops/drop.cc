@@ -73,10 +73,11 @@ Result<std::vector<StepKey>> StoreImpl::FindSteps(std::span<const CheckpointId> 
 // Looks for the steps before it claims them, because a missing one cannot be claimed. It looks
 // again afterwards, because a save that forks their run may have moved them meanwhile. Once they
 // are claimed, no save moves them.
-Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointId> ids) {
+Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointId> ids,
+                                                     ClaimedSteps* claimed) {
   VARVE_ASSIGN_OR_RETURN(std::vector<StepKey> steps, FindSteps(ids));
   std::string pinned;
-  for (const StepKey& key : pins_.BeginDrop(steps)) {
+  for (const StepKey& key : claimed->Claim(steps)) {
     VARVE_ASSIGN_OR_RETURN(const std::string run, RunName(key.run));
     AddStepName(run, key.step, &pinned);
   }
@@ -86,7 +87,6 @@ Result<std::vector<StepKey>> StoreImpl::ClaimForDrop(std::span<const CheckpointI
   { const auto commits_before = LockCommits(); }
   const Result<std::vector<StepKey>> still = FindSteps(ids);
   if (still.ok() && *still == steps) return steps;
-  pins_.EndDrop(steps);
   return still.ok() ? Status::NotFound("the steps have changed meanwhile; nothing was dropped")
                     : still.status();
 }
@@ -184,11 +184,10 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
   const uint64_t disk_before = MeasureFolder(path_).allocated_bytes;
   {
     const std::lock_guard drops(drop_mutex_);
-    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, ClaimForDrop(ids));
-    Status dropped = DropAll(steps, &report.warnings);
-    if (dropped.ok()) dropped = RemoveEmptyForks(steps);
-    pins_.EndDrop(steps);
-    VARVE_RETURN_IF_ERROR(dropped);
+    ClaimedSteps claimed(&pins_);
+    VARVE_ASSIGN_OR_RETURN(const std::vector<StepKey> steps, ClaimForDrop(ids, &claimed));
+    VARVE_RETURN_IF_ERROR(DropAll(steps, &report.warnings));
+    VARVE_RETURN_IF_ERROR(RemoveEmptyForks(steps));
   }
   std::set<std::pair<std::string_view, uint64_t>> told;
   for (const CheckpointId& id : ids) {  // each once, in the caller's order

@@ -70,8 +70,9 @@ Status RewriteWithout(Database* database, const ChunkFile& file,
       std::make_shared<const DeadChunkFilterFactory::IsDead>([&dead](ChunkAddress address) {
         return std::binary_search(dead.begin(), dead.end(), address);
       }));
-  const Status status = Rewrite(database, {file.name});
-  database->dead_chunk_filter()->SetPredicate(nullptr);
+  const Status status =
+      Guarded("rewriting a chunk file", [&] { return Rewrite(database, {file.name}); });
+  database->dead_chunk_filter()->SetPredicate(nullptr);  // whatever was thrown: `dead` goes
   return status;
 }
 
@@ -361,7 +362,8 @@ Status StoreImpl::FreeFile(const ChunkFile& file, bool may_rewrite, std::vector<
                            ReclaimReport* report) {
   VARVE_ASSIGN_OR_RETURN(const std::set<uint64_t> saves, SavesIn(file, *database_));
   if (!pins_.BeginReclaim(saves)) return Status::Ok();
-  const Status status = FreeClaimed(file, saves, may_rewrite, gone, report);
+  const Status status = Guarded(
+      "freeing a chunk file", [&] { return FreeClaimed(file, saves, may_rewrite, gone, report); });
   pins_.EndReclaim();
   const bool may_wait = IsNoSpace(status) || status.code() == StatusCode::kAborted;
   if (may_wait && may_rewrite) return database_->Heal();

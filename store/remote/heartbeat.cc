@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/guarded.h"
 #include "varve/stop.h"
 
 namespace varve::internal {
@@ -64,8 +65,10 @@ void Heartbeat::Run(const std::stop_token& stop) {
       wake_.wait_for(lock, stop, interval_, [] { return false; });
     }
     if (stop.stop_requested()) return;
-    objects_->CreateRecord(NameOf(attempt_, number), "").status().IgnoreError();
-    if (number > 1) objects_->RemoveRecord(NameOf(attempt_, number - 1)).IgnoreError();
+    Guarded("a beat", [&] {
+      objects_->CreateRecord(NameOf(attempt_, number), "").status().IgnoreError();
+      return number > 1 ? objects_->RemoveRecord(NameOf(attempt_, number - 1)) : Status::Ok();
+    }).IgnoreError();
   }
 }
 

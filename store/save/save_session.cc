@@ -121,12 +121,13 @@ Status SaveSession::PinParent(RunId run) {
     if (!step.has_value()) return Status::Ok();
     const StepKey key{run, *step};
     if (store_->pins()->PinStep(key)) {
+      parent_ = key;
       const auto record = store_->FindStep(key);
       if (record.ok() && record->has_value()) {
-        parent_ = key;
         parent_save_id_ = (*record)->save_id;
         return Status::Ok();
       }
+      parent_.reset();
       store_->pins()->UnpinStep(key);
       if (!record.ok()) {
         warnings_.push_back("the save is not compared with " + StepName(id_.run, *step) +

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The n-th allocation of a call fails, or all from the n-th on. The call returns, with an error or
-// without. The next process finds every step whole and can save. Each call runs in a child of its
-// own, because the libraries below keep what an exception has cut short.
+// without, and claims nothing any more. The next process finds every step whole and can save. Each
+// call runs in a child of its own, because the libraries below keep what an exception has cut
+// short.
 //
 // RocksDB, and std::filesystem of libstdc++, end the process where an allocation fails and they do
 // not expect it (docs/durability.md). These ends are counted apart. VARVE_FULL_SIZE=1 takes more of
@@ -18,6 +19,7 @@
 #include <functional>
 #include <string>
 
+#include "store/db/store_impl.h"
 #include "tests/store/store_fixture.h"
 #include "tests/support/scarce_memory.h"
 
@@ -28,6 +30,7 @@ namespace fs = std::filesystem;
 
 constexpr StoreOptions kTwoThreads{.num_threads = 2};
 constexpr int kDone = 0, kNotStruck = 1, kThrown = 2, kEndedByLibrary = 3, kAborted = 4, kLied = 5;
+constexpr int kClaims = 6;
 constexpr unsigned kHangSeconds = 120;
 
 // Says whose code was at work when the process could not go on.
@@ -88,6 +91,18 @@ Status Save(Store* store, uint64_t step, const Prepared& prepared) {
 }
 Status Save(Store* store, uint64_t step) { return Save(store, step, Prepared(step)); }
 
+Status DropStep(Store* store, uint64_t step, bool reclaim = true) {
+  const CheckpointId id{"main", step};
+  return store->Drop({&id, 1}, {.reclaim = reclaim}).status();
+}
+
+// What a call has claimed would stop later calls, and a filter would remove later chunks.
+bool ClaimsSomething(Store* store) {
+  auto* const impl = static_cast<StoreImpl*>(store);
+  return !impl->pins()->IsIdleForTest() ||
+         impl->database()->dead_chunk_filter()->CreateCompactionFilter({}) != nullptr;
+}
+
 // kCorruption: it has read something else.
 Status Read(const Store& store, uint64_t step, Prepared* prepared) {
   VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint("main", step));
@@ -118,29 +133,38 @@ class FailingAllocationsTest : public ::testing::Test {
     fs::remove(template_ / "RESERVE");  // which takes long to copy
   }
 
-  // The call with this failure. A store is open for it, or none.
-  int Strike(const Call& call, bool with_store, uint64_t first, uint64_t count,
-             Threads threads) const {
+  struct Case {
+    Call call;
+    bool with_store = true;  // a store is open for the call
+    Call before = nullptr;   // in the same process, with enough memory
+    uint64_t dropped = 0;    // a step that may be gone. 0: none
+    Threads threads = Threads::kAll;
+  };
+
+  // The call with this failure.
+  int Strike(const Case& c, uint64_t first, uint64_t count) const {
     std::unique_ptr<Store> store;
-    if (with_store) {
+    if (c.with_store) {
       auto opened = Store::Open(path_, kTwoThreads);
       if (!opened.ok()) return kAborted;
       store = *std::move(opened);
     }
     bool has_struck = false;
+    if (c.before && !c.before(path_, store.get()).ok()) return kAborted;
     try {
-      const FailingAllocations failing(first, count, threads);
-      const Status status = call(path_, store.get());
+      const FailingAllocations failing(first, count, c.threads);
+      const Status status = c.call(path_, store.get());
       has_struck = failing.has_struck();
       if (status.code() == StatusCode::kCorruption) return kLied;
     } catch (const std::exception&) {
       return kThrown;
     }
+    if (c.with_store && ClaimsSomething(store.get())) return kClaims;
     store.release();  // NOLINT(bugprone-unused-return-value): as if the process were killed
     return has_struck ? kDone : kNotStruck;
   }
 
-  int Judge(bool is_step_1_kept) const {
+  int Judge(uint64_t dropped) const {
     const auto store = Store::Open(path_, kTwoThreads);
     if (!store.ok()) return 1;
     const auto report = (*store)->Check({.read_data = true});
@@ -149,15 +173,14 @@ class FailingAllocationsTest : public ::testing::Test {
       Prepared prepared(step);
       const Status status = Read(**store, step, &prepared);
       const bool is_gone = status.code() == StatusCode::kNotFound;
-      if (!status.ok() && !(is_gone && step == 1 && !is_step_1_kept)) return 3;
+      if (!status.ok() && !(is_gone && step == dropped)) return 3;
     }
     const Status saved = Save(store->get(), 100);
     return saved.ok() || saved.code() == StatusCode::kAlreadyExists ? 0 : 4;
   }
 
   // The threads that a call starts make fewer allocations. More of them are taken.
-  void Sweep(const Call& call, bool with_store, bool keeps_step_1 = true,
-             Threads threads = Threads::kAll) {
+  void Sweep(const Case& c) {
     const bool is_full = std::getenv("VARVE_FULL_SIZE") != nullptr;
     int struck = 0, by_library = 0;
     for (const uint64_t count : {uint64_t{1}, uint64_t{1} << 40}) {
@@ -165,14 +188,14 @@ class FailingAllocationsTest : public ::testing::Test {
       for (int round = 0;; ++round) {
         fs::remove_all(path_);
         fs::copy(template_, path_, fs::copy_options::recursive);
-        const int end = InChild([&] { return Strike(call, with_store, first, count, threads); });
+        const int end = InChild([&] { return Strike(c, first, count); });
         SCOPED_TRACE("allocation " + std::to_string(first) + ", " + std::to_string(count));
         if (end == kNotStruck) break;
         ++struck;
         by_library += end == kEndedByLibrary;
         ASSERT_TRUE(end == kDone || end == kEndedByLibrary) << end;
-        ASSERT_EQ(InChild([&] { return Judge(keeps_step_1); }), 0);
-        const uint64_t part = is_full ? 100 : threads == Threads::kNew ? 30 : 5;
+        ASSERT_EQ(InChild([&] { return Judge(c.dropped); }), 0);
+        const uint64_t part = is_full ? 100 : c.threads == Threads::kNew ? 30 : 5;
         first += 1 + first / part;
       }
     }
@@ -188,50 +211,57 @@ class FailingAllocationsTest : public ::testing::Test {
 };
 
 TEST_F(FailingAllocationsTest, OpenForReading) {
-  Sweep([](const fs::path& path,
-           Store*) { return Store::OpenForReading(path, kTwoThreads).status(); },
-        false);
+  Sweep({.call = [](const fs::path& path,
+                    Store*) { return Store::OpenForReading(path, kTwoThreads).status(); },
+         .with_store = false});
 }
 
 TEST_F(FailingAllocationsTest, OpenForWriting) {
-  Sweep([](const fs::path& path, Store*) { return Store::Open(path, kTwoThreads).status(); },
-        false);
+  Sweep(
+      {.call = [](const fs::path& path, Store*) { return Store::Open(path, kTwoThreads).status(); },
+       .with_store = false});
 }
 
 TEST_F(FailingAllocationsTest, Save) {
   const Prepared prepared(100);
-  Sweep([&](const fs::path&, Store* store) { return Save(store, 100, prepared); }, true);
+  Sweep({.call = [&](const fs::path&, Store* store) { return Save(store, 100, prepared); }});
 }
 
 TEST_F(FailingAllocationsTest, SaveOnNewThreads) {
   const Prepared prepared(100);
-  Sweep([&](const fs::path&, Store* store) { return Save(store, 100, prepared); }, true, true,
-        Threads::kNew);
+  Sweep({.call = [&](const fs::path&, Store* store) { return Save(store, 100, prepared); },
+         .threads = Threads::kNew});
 }
 
 TEST_F(FailingAllocationsTest, Read) {
   Prepared prepared(2);
-  Sweep([&](const fs::path&, Store* store) { return Read(*store, 2, &prepared); }, true);
+  Sweep({.call = [&](const fs::path&, Store* store) { return Read(*store, 2, &prepared); }});
 }
 
 TEST_F(FailingAllocationsTest, Drop) {
+  Sweep({.call = [](const fs::path&, Store* store) { return DropStep(store, 1); }, .dropped = 1});
+}
+
+// The newest step is the one that the next save is compared with. While it is claimed, that waits.
+TEST_F(FailingAllocationsTest, DropOfTheNewest) {
+  Sweep({.call = [](const fs::path&, Store* store) { return DropStep(store, 3); }, .dropped = 3});
+}
+
+// Step 3 needs some chunks of step 2, so the file of step 2 is rewritten.
+TEST_F(FailingAllocationsTest, Reclaim) {
   Sweep(
-      [](const fs::path&, Store* store) {
-        const CheckpointId id{"main", 1};
-        return store->Drop({&id, 1}).status();
-      },
-      true, /*keeps_step_1=*/false);
+      {.call = [](const fs::path&, Store* store) { return store->Reclaim({.all = true}).status(); },
+       .before = [](const fs::path&, Store* store) { return DropStep(store, 2, false); },
+       .dropped = 2});
 }
 
 TEST_F(FailingAllocationsTest, Check) {
-  Sweep(
-      [](const fs::path&, Store* store) {
-        const auto report = store->Check({.read_data = true});
-        VARVE_RETURN_IF_ERROR(report.status());
-        // No memory is no damage.
-        return report->errors.empty() ? Status::Ok() : Status::Corruption(report->errors.front());
-      },
-      true);
+  Sweep({.call = [](const fs::path&, Store* store) {
+    const auto report = store->Check({.read_data = true});
+    VARVE_RETURN_IF_ERROR(report.status());
+    // No memory is no damage.
+    return report->errors.empty() ? Status::Ok() : Status::Corruption(report->errors.front());
+  }});
 }
 
 }  // namespace
