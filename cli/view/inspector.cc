@@ -139,10 +139,15 @@ void Inspector::PrepareSoon(const std::string& step) {
   const bool is_busy =
       prepared_.valid() && prepared_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
   if (is_busy) return;
-  prepared_ = std::async(std::launch::async, [this, step] {
+  const auto prepare = [this, step] {
     const StopScope scope(&stop_);
     Guarded("preparing answers", [&] { return Prepare(step); }).IgnoreError();
-  });
+  };
+  // Without a thread the answers are made when they are asked for.
+  Guarded("starting a thread", [&] {
+    prepared_ = std::async(std::launch::async, prepare);
+    return Status::Ok();
+  }).IgnoreError();
 }
 
 // Who asks meanwhile waits for what is being made here, and gets its errors.

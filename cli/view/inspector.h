@@ -87,10 +87,9 @@ class Inspector {
   std::chrono::steady_clock::time_point looked_;
   std::shared_future<void> look_;  // its end waits for the thread that looks
 
-  std::mutex prepare_mutex_;  // guards what follows
-  std::future<void> prepared_;
-
-  std::string prepared_step_;  // of the thread that prepares
+  std::mutex prepare_mutex_;    // guards what follows
+  std::string prepared_step_;   // of the thread that prepares
+  std::future<void> prepared_;  // its end waits for that thread
 
   SlowAnswers answers_{kPatience};  // the last, because its end waits for threads that use the rest
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes_of.h"
+#include "base/guarded.h"
 #include "trainer_hooks/load/convert.h"
 #include "trainer_hooks/load/pieces.h"
 
@@ -63,7 +64,7 @@ class DeviceFiller {
         std::ranges::move(of_pieces[i], std::back_inserter(by_round[numbers[i]]));
       }
     }
-    Status status = RunRounds(by_round);
+    Status status = Guarded("filling tensors", [&] { return RunRounds(by_round); });
     for (int half = 0; half < 2; ++half) {  // whatever has failed: nothing is written after it
       const Status arrived = jobs_.empty() ? Status::Ok() : devices_->AwaitWrites(half);
       if (status.ok()) status = arrived;
