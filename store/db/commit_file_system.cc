@@ -130,13 +130,9 @@ class Manifest : public rocksdb::FSWritableFileOwnerWrapper {
 
 }  // namespace
 
-CommitFileSystem::~CommitFileSystem() { ReleaseLock(); }
-
-void CommitFileSystem::ReleaseLock() {
-  const std::lock_guard guard(lock_mutex_);
-  rocksdb::FileLock* const lock = std::exchange(lock_, nullptr);
-  if (lock == nullptr) return;
-  FileSystemWrapper::UnlockFile(lock, IOOptions(), nullptr).PermitUncheckedError();
+CommitFileSystem::~CommitFileSystem() {
+  if (lock_ != nullptr)
+    FileSystemWrapper::UnlockFile(lock_, IOOptions(), nullptr).PermitUncheckedError();
 }
 
 IOStatus CommitFileSystem::DeleteFile(const std::string& name, const IOOptions& options,
@@ -167,7 +163,7 @@ IOStatus CommitFileSystem::LockFile(const std::string& name, const IOOptions& op
 }
 
 IOStatus CommitFileSystem::UnlockFile(rocksdb::FileLock*, const IOOptions&, IODebugContext*) {
-  return IOStatus::OK();  // ReleaseLock gives it back
+  return IOStatus::OK();  // it goes with this object
 }
 
 IOStatus CommitFileSystem::ReopenWritableFile(const std::string&, const rocksdb::FileOptions&,

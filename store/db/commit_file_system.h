@@ -106,9 +106,6 @@ class CommitFileSystem : public rocksdb::FileSystemWrapper {
   void BeginServing(const SealedState& state);
   void EndServing();
 
-  // Gives the lock of the database back. Nothing may be written afterwards.
-  void ReleaseLock();
-
   void DeferFolderSync() { folder_sync_pending_ = true; }
   rocksdb::IOStatus SyncFolderIfPending();
 

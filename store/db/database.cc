@@ -7,17 +7,11 @@
 #include <string>
 
 #include "base/util.h"
-#include "store/db/commit_file_system.h"
 #include "store/db/seal_guard.h"
 
 namespace varve::internal {
 
-// RocksDB keeps the file system for ever if it throws as it opens, and only that gives the lock
-// back.
-Database::~Database() {
-  Close();
-  if (file_system_ != nullptr) file_system_->ReleaseLock();
-}
+Database::~Database() { Close(); }
 
 Database::Use::Use(const Database* database) : database_(database) {
   const std::lock_guard lock(database_->use_mutex_);

@@ -2,8 +2,6 @@
 //
 // How a reader follows its writer: it compares what RocksDB shows with the manifest, and opens the
 // database anew for each new manifest.
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <string>

@@ -12,7 +12,8 @@ namespace varve::internal {
 
 // RocksDB may throw although it has opened the database, if its timer gets no thread. Its other
 // threads may be at work in the database then, with an Env that the caller is about to free. If
-// there is no memory, RocksDB may throw with its mutex held, so it cannot be closed.
+// there is no memory, RocksDB may throw with its mutex held. Then it cannot be closed, and keeps
+// the lock of the database until the process ends.
 rocksdb::Status OpenRocksDb::Open(const OpenCall& call,
                                   std::shared_ptr<const OpenRocksDb>* opened) {
   const auto made = std::make_shared<OpenRocksDb>();
@@ -28,11 +29,12 @@ rocksdb::Status OpenRocksDb::Open(const OpenCall& call,
   }
 }
 
-// A thread that its pools did not get at an earlier open is started when the first merge is due.
-// RocksDB would throw with its mutex held. Here nothing is open yet.
+// A pool that did not get its thread at an earlier open, or at one of another thread, looks for it
+// when the first merge is due. RocksDB would throw with its mutex held. Here nothing is open yet.
 rocksdb::Status OpenRocksDb::OpenToWrite(const OpenCall& call,
                                          std::shared_ptr<const OpenRocksDb>* opened) {
   for (const auto pool : {rocksdb::Env::LOW, rocksdb::Env::HIGH}) {
+    rocksdb::Env::Default()->IncBackgroundThreadsIfNeeded(1, pool);  // as RocksDB will
     rocksdb::Env::Default()->Schedule([](void*) {}, nullptr, pool);
   }
   return Open(call, opened);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opens a RocksDB, and closes it whatever RocksDB throws meanwhile.
+// Opens a RocksDB, and closes it if RocksDB throws for lack of a thread.
 #pragma once
 
 #include <rocksdb/db.h>

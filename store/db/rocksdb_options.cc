@@ -19,8 +19,8 @@ namespace varve::internal {
 namespace {
 
 // Each open, and each look of a reader for news, starts the threads of this option for every
-// family, even if it has few files. For a few files that takes longer than opening them. It aborts
-// the process if it gets only some of them.
+// family, even if it has few files. For a few files that takes longer than opening them.
+// RocksDB aborts the process if only some of these threads start.
 constexpr size_t kFilesPerOpeningThread = 128;
 constexpr size_t kMaxOpeningThreads = 16;
 

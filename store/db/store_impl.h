@@ -41,8 +41,8 @@ class Sealer;
 class ShardedReader;
 struct ReclaimPlan;
 
-// kUnavailable: no thread can be started. RocksDB starts threads while it opens, and keeps its lock
-// if it gets none. So call this before.
+// kUnavailable: no thread can be started. Call it before RocksDB opens a database, which starts
+// threads.
 Status RequireThread(const std::filesystem::path& store);
 
 class StoreImpl : public Store {

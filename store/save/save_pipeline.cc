@@ -400,8 +400,9 @@ bool SavePipeline::SameBytes(const ChunkRef& ref, DType dtype, std::span<const s
 bool SavePipeline::PinForSave(uint64_t save_id) {
   const std::lock_guard lock(mutex_);
   if (pinned_saves_.contains(save_id)) return true;
+  std::set<uint64_t> pinned{save_id};  // before it is pinned, as there may be no memory
   if (!store_->pins()->PinSave(save_id)) return false;
-  pinned_saves_.insert(save_id);
+  pinned_saves_.merge(pinned);
   return true;
 }
 

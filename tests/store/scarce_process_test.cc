@@ -44,6 +44,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr StoreOptions kFourThreads{.num_threads = 4};
+constexpr uint64_t kSteps = 12;  // so many that merges are due
 constexpr unsigned kHangSeconds = 120;
 
 // Runs `work` in a child. Returns how the child ended: its exit code, or minus the signal.
@@ -138,7 +139,7 @@ class ScarceProcessTest : public ::testing::Test {
     ASSERT_EQ(InChild([&] {
                 const auto store = Store::Create(path(), {.store = kFourThreads});
                 if (!store.ok() || !HoldMerges(store->get())) return 1;
-                for (uint64_t step = 1; step <= 12; ++step) {
+                for (uint64_t step = 1; step <= kSteps; ++step) {
                   if (!Save(store->get(), step).ok()) return 1;
                 }
                 return 0;
@@ -152,7 +153,7 @@ class ScarceProcessTest : public ::testing::Test {
                 if (!store.ok()) return 1;
                 const auto report = (*store)->Check({.read_data = true});
                 if (!report.ok() || !report->errors.empty()) return 2;
-                for (const uint64_t step : {1, 2, 3}) {
+                for (uint64_t step = 1; step <= kSteps; ++step) {
                   if (!Read(**store, step).ok()) return 3;
                 }
                 return Save(store->get(), 1000).ok() ? 0 : 4;
@@ -202,7 +203,7 @@ TEST_F(ScarceProcessTest, AThreadThatAPoolDidNotGetIsMissedBeforeTheNextOpen) {
 }
 
 // RocksDB opens the tables of a large store by threads of its own, and aborts if it gets only some.
-TEST_F(ScarceProcessTest, TablesAreOpenedByTheThreadsThatThereAre) {
+TEST_F(ScarceProcessTest, NoMoreThreadsOpenTablesThanCanBeStarted) {
   EXPECT_EQ(InChild([] {
               threads_left = 3;
               const int few = MakeDbOptions(100'000).max_file_opening_threads;
