@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // A writer may stand between a write of a file and that of its copy.
-constexpr int kMaxAttempts = 3;
-constexpr auto kBetweenAttempts = std::chrono::milliseconds(20);
+constexpr int kMaxLooks = 3;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
 
 constexpr char kUntil[] = " The next program that opens the store for writing writes it anew.";
 
@@ -108,8 +108,8 @@ Result<std::vector<std::string>> FindSpareWarnings(const fs::path& store) {
   }
   for (int attempt = 1;; ++attempt) {
     VARVE_ASSIGN_OR_RETURN(warnings, FindOnce(store));
-    if (warnings.empty() || attempt == kMaxAttempts) return warnings;
-    std::this_thread::sleep_for(kBetweenAttempts);
+    if (warnings.empty() || attempt == kMaxLooks) return warnings;
+    std::this_thread::sleep_for(kBetweenLooks);
   }
 }
 
