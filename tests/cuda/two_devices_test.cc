@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "tests/cuda/host_device_fixture.h"
 #include "tests/cuda/host_runtime/host_runtime_test.h"
+#include "tests/support/comes_true.h"
 #include "tests/support/sizes.h"
 
 namespace varve::internal::testing {
@@ -241,9 +242,7 @@ TEST_F(TwoDevicesTest, BothDigestAtTheSameTime) {
   const int launched = NumCalls("LaunchDigests");
   auto digests =
       std::async(std::launch::async, [this] { return source_->DigestNow(kSeed, Chunks()); });
-  for (int i = 0; i < 1000 && NumCalls("LaunchDigests") < launched + 2; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  EXPECT_TRUE(ComesTrue([&] { return NumCalls("LaunchDigests") >= launched + 2; }));
   EXPECT_EQ(NumCalls("LaunchDigests"), launched + 2);
   HoldDevice(kFirst, false);
   ExpectDigests(digests.get());
@@ -285,9 +284,7 @@ TEST_F(TwoDevicesTest, BothDigestAndCopyInASaveAtTheSameTime) {
   auto done = std::async(std::launch::async, [&] { return source_->CopyToHost(copies); });
   constexpr int kUnderWay = 2;  // on a device
   const int expected = copied + kUnderWay + static_cast<int>(kCopies);
-  for (int i = 0; i < 1000 && NumCalls("cudaMemcpyAsync") < expected; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  EXPECT_TRUE(ComesTrue([&] { return NumCalls("cudaMemcpyAsync") >= expected; }));
   EXPECT_EQ(NumCalls("cudaMemcpyAsync"), expected);
   HoldDevice(kFirst, false);
   VARVE_ASSERT_OK(done.get().status());

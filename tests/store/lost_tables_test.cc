@@ -3,16 +3,15 @@
 // A file of the database is lost or cut: an answer is complete, or an error that names the file,
 // and a check finds whatever would keep a writer out.
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
-#include <thread>
 
 #include "base/util.h"
 #include "store/db/manifest_log.h"
 #include "tests/store/internals.h"
+#include "tests/support/comes_true.h"
 #include "varve/repair.h"
 
 namespace varve::internal::testing {
@@ -529,10 +528,7 @@ TEST_F(LostTablesTest, ATableThatIsLostBeforeANewManifestFailsItsFamilyOnly) {
     EXPECT_TRUE(Names(bytes_of_4().status(), lost.filename())) << bytes_of_4().status().ToString();
   }
   // Once it is back, the reader finds it by itself.
-  for (int i = 0; i < 2000 && !bytes_of_4().ok(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  VARVE_EXPECT_OK(bytes_of_4().status());
+  EXPECT_TRUE(ComesTrue([&] { return bytes_of_4().ok(); }));
   store_.reset();
 }
 

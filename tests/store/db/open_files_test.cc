@@ -2,13 +2,12 @@
 //
 // Which files a reader keeps open. A program of its own, because it looks at all descriptors of its
 // process.
-#include <chrono>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/store/store_fixture.h"
+#include "tests/support/comes_true.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -39,11 +38,11 @@ TEST_F(OpenFilesTest, ReaderThatFollowsToNewManifestsKeepsNoDeletedFileOpen) {
     VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
     Reopen();
     VARVE_ASSERT_OK(reader->CatchUp());
-    for (int i = 0; i < 1000 && count_deleted() > 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      VARVE_ASSERT_OK(reader->CatchUp());
-    }
-    EXPECT_EQ(count_deleted(), 0u) << "step " << step;
+    EXPECT_TRUE(ComesTrue([&] {
+      VARVE_EXPECT_OK(reader->CatchUp());
+      return count_deleted() == 0;
+    })) << "step "
+        << step;
     ExpectHolds(*reader, step, content);
   }
 }

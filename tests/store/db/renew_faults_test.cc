@@ -3,13 +3,12 @@
 // A reader that fails while it catches up with its writer. RocksDB keeps such an error, or shows an
 // older state from then on. So the reader gives no answer until it has opened its database anew.
 #include <cerrno>
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/store/internals.h"
+#include "tests/support/comes_true.h"
 #include "tests/support/failing_io.h"
 
 namespace varve::internal::testing {
@@ -44,9 +43,7 @@ class RenewFaultsTest : public InternalsTest {
   }
 
   void ExpectSeesAll() {
-    for (int i = 0; i < 2000 && !reader_->CatchUp().ok(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    EXPECT_TRUE(ComesTrue([&] { return reader_->CatchUp().ok(); }));
     VARVE_ASSERT_OK(reader_->CatchUp());
     EXPECT_EQ(reader_->LatestStep("main").value(), 2u);
     EXPECT_EQ(seen()->num_renewals_for_test(), 1u);

@@ -20,6 +20,7 @@
 #include "base/util.h"
 #include "store/db/manifest_tables.h"
 #include "tests/store/internals.h"
+#include "tests/support/comes_true.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -62,13 +63,14 @@ class RenewTest : public InternalsTest {
   // The writer starts a new manifest.
   void StartManifest() { Reopen(kOptions); }
 
-  // A reader may wait before it opens its database anew.
+  // Before a reader opens its database anew, it may wait for 20 times as long as the last time
+  // took.
   void CatchUpUntil(const std::function<bool()>& is_done) {
-    for (int i = 0; i < 2000 && !is_done(); ++i) {
+    EXPECT_TRUE(ComesTrue([&] {
+      if (is_done()) return true;
       reader_->CatchUp().IgnoreError();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_TRUE(is_done());
+      return false;
+    }));
     VARVE_EXPECT_OK(reader_->CatchUp());
   }
 

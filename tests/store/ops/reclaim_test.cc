@@ -4,15 +4,16 @@
 // meanwhile.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "store/save/save_pipeline.h"
 #include "tests/store/internals.h"
+#include "tests/support/comes_true.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -27,14 +28,10 @@ TEST_F(ReclaimTest, MergesGiveWay) {
     return getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoul(thread.filename()))) > own;
   };
   if (own >= 10) GTEST_SKIP() << "this process has as low a priority as merges have";
-  bool is_found = false;
-  for (int i = 0; i < 2000 && !is_found; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    for (const auto& thread : fs::directory_iterator("/proc/self/task")) {
-      is_found = is_found || gives_way(thread.path());
-    }
-  }
-  EXPECT_TRUE(is_found);
+  EXPECT_TRUE(ComesTrue([&] {
+    const fs::directory_iterator threads("/proc/self/task");
+    return std::any_of(begin(threads), end(threads), gives_way);
+  }));
 }
 
 TestTensor Small(uint64_t seed) { return RandomTensor("t", DType::kU8, {3000}, seed); }
@@ -56,10 +53,7 @@ class LateSaveTest : public InternalsTest {
   }
 
   void WaitForMerge() {
-    for (int i = 0; i < 2000 && FilesOf(Family::kChunks).size() > 40; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    ASSERT_LE(FilesOf(Family::kChunks).size(), 40u);
+    ASSERT_TRUE(ComesTrue([&] { return FilesOf(Family::kChunks).size() <= 40; }));
   }
 
   const TestTensor late_ = Small(2);

@@ -16,6 +16,7 @@
 
 #include "base/coding.h"
 #include "base/util.h"
+#include "tests/support/comes_true.h"
 #include "tests/trainer_hooks/ranks/rank_launcher.h"
 #include "trainer_hooks/ranks/doorman.h"
 #include "trainer_hooks/ranks/message_stream.h"
@@ -80,10 +81,7 @@ TEST(SocketRanksTest, WhoHasLeftIsKnownWithoutACall) {
   EXPECT_THAT(groups[0]->gone(), ::testing::IsEmpty());
   groups[1].reset();
   for (const int r : {0, 2}) {
-    const Deadline deadline = In(std::chrono::minutes(2));
-    while (groups[r]->gone().empty() && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(milliseconds(2));
-    }
+    EXPECT_TRUE(ComesTrue([&] { return !groups[r]->gone().empty(); }));
     EXPECT_THAT(groups[r]->gone(), ::testing::ElementsAre(1));
   }
 }
