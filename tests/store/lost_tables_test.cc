@@ -528,7 +528,7 @@ TEST_F(LostTablesTest, ATableThatIsLostBeforeANewManifestFailsItsFamilyOnly) {
     EXPECT_TRUE(Names(bytes_of_4().status(), lost.filename())) << bytes_of_4().status().ToString();
   }
   // Once it is back, the reader finds it by itself.
-  EXPECT_TRUE(ComesTrue([&] { return bytes_of_4().ok(); }));
+  EXPECT_TRUE(ComesTrue([&] { return bytes_of_4().ok(); })) << bytes_of_4().status().ToString();
   store_.reset();
 }
 
