@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdio>
 #include <ctime>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,6 +21,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/guarded.h"
 #include "cli/commands.h"
 #include "cli/context.h"
 #include "cli/parse.h"
@@ -36,8 +38,8 @@ struct ViewOptions {
   bool open = false;
 };
 
-// Says that a signal has come that ends the view. All threads that start after it was made leave
-// these signals to it.
+// Says that the view shall end: a signal has come, or somebody has called End. All threads that
+// start after it was made leave these signals to it.
 class EndSignals {
  public:
   EndSignals() {
@@ -54,14 +56,17 @@ class EndSignals {
 
   const std::atomic<bool>* came() const { return &came_; }
   void Await() { came_.wait(false); }
+  void End() {
+    came_ = true;
+    came_.notify_all();
+  }
 
  private:
   void Wait(const std::stop_token& end) {
     constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 100'000'000};
     while (!end.stop_requested()) {
       if (::sigtimedwait(&signals_, nullptr, &kLook) < 0) continue;
-      came_ = true;
-      came_.notify_all();
+      End();
       return;
     }
   }
@@ -130,18 +135,30 @@ Status Serve(const Context& context, const std::string& path, uint16_t port, boo
     VARVE_ASSIGN_OR_RETURN(std::string secret, MakeToken());
     entrance = guard->MakeEntrance(std::move(secret));
   }
-  std::thread thread([&server, &inspector] {
+  std::promise<Status> started;
+  std::future<Status> has_started = started.get_future();
+  std::future<Status> served = std::async(std::launch::async, [&] {
     GiveWay();
+    Status start = server->StartThreads();
+    const bool is_started = start.ok();
+    started.set_value(std::move(start));
+    if (!is_started) return Status::Ok();
     inspector->PrepareNewest();
-    server->Run();
+    Status run = server->Run();
+    end.End();
+    return run;
   });
-  Announce(context, guard->url());
-  if (open) StartBrowser(entrance);
-  end.Await();
+  VARVE_RETURN_IF_ERROR(has_started.get());
+  const Status announced = Guarded("view", [&] {
+    Announce(context, guard->url());
+    if (open) StartBrowser(entrance);
+    end.Await();
+    return Status::Ok();
+  });
   inspector->Stop();
   server->Stop();
-  thread.join();
-  return Status::Ok();
+  const Status run = served.get();
+  return announced.ok() ? run : announced;
 }
 
 Outcome RunView(const Context& context, const ViewOptions& options) {

@@ -10,8 +10,16 @@
 #include <atomic>
 #include <cctype>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "base/guarded.h"
 
 namespace varve::internal::cli {
 namespace {
@@ -22,6 +30,8 @@ constexpr size_t kNumThreads = 64;
 // the server waits for it.
 constexpr time_t kIdleSeconds = 1;
 constexpr size_t kMaxRequestsOfConnection = 1000;
+// Of a browser, and of what the store opens for an answer.
+constexpr size_t kLeastDescriptors = 16;
 
 // The page needs nothing from elsewhere, and nobody needs it inside of another page.
 const httplib::Headers& HeadersOfAll() {
@@ -67,10 +77,75 @@ void ToLibrary(HttpResponse from, httplib::Response* to) {
       });
 }
 
+// The threads that answer. The library's own pool ends the program if it gets only some of its
+// threads.
+class Workers : public httplib::TaskQueue {
+ public:
+  // `failed` gets the error of each job that throws, from any of the threads.
+  explicit Workers(std::function<void(Status)> failed) : failed_(std::move(failed)) {}
+  ~Workers() override { Workers::shutdown(); }
+
+  // Starts as many threads as the system gives, up to `count`. An error says that it gave none.
+  Status Start(size_t count) {
+    const Status last = Guarded("starting a thread that answers", [&] {
+      while (threads_.size() < count) threads_.emplace_back([this] { Work(); });
+      return Status::Ok();
+    });
+    return threads_.empty() ? last : Status::Ok();  // fewer of them do as well
+  }
+
+  // Newer versions of the library want to hear that the job was taken.
+  using Taken = decltype(std::declval<httplib::TaskQueue>().enqueue(nullptr));
+  Taken enqueue(std::function<void()> job) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+    return Taken(true);
+  }
+
+  // Waits until all jobs are done.
+  void shutdown() override {
+    {
+      const std::scoped_lock lock(mutex_);
+      is_ended_ = true;
+    }
+    changed_.notify_all();
+    threads_.clear();
+  }
+
+ private:
+  void Work() {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return is_ended_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      const std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      Status done = Guarded("answering", [&job] {
+        job();
+        return Status::Ok();
+      });
+      if (!done.ok()) failed_(std::move(done));
+    }
+  }
+
+  const std::function<void(Status)> failed_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  bool is_ended_ = false;
+  std::vector<std::jthread> threads_;  // not guarded: the owner's
+};
+
 class LibraryServer : public HttpServer {
  public:
-  explicit LibraryServer(Answer answer) : answer_(std::move(answer)) {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kNumThreads); };
+  explicit LibraryServer(Answer answer)
+      : answer_(std::move(answer)),
+        workers_(std::make_unique<Workers>([this](Status why) { EndBy(std::move(why)); })) {
+    server_.new_task_queue = [this] { return workers_.release(); };
     server_.set_keep_alive_timeout(kIdleSeconds);
     server_.set_read_timeout(kIdleSeconds);
     server_.set_keep_alive_max_count(kMaxRequestsOfConnection);
@@ -114,9 +189,16 @@ class LibraryServer : public HttpServer {
   }
 
   uint16_t port() const override { return port_; }
-  void Run() override {
-    server_.listen_after_bind();
+  Status StartThreads() override { return workers_->Start(kNumThreads); }
+  Status Run() override {
+    Status run = Guarded("answering requests", [this] {
+      if (server_.listen_after_bind()) return Status::Ok();
+      return Status::Unavailable("port " + std::to_string(port_) +
+                                 " of 127.0.0.1 takes no more connections: start it again");
+    });
     has_ended_ = true;
+    const std::scoped_lock lock(mutex_);
+    return failure_.ok() ? run : failure_;
   }
   void Stop() override {
     // A stop before the start would be lost.
@@ -127,8 +209,21 @@ class LibraryServer : public HttpServer {
   }
 
  private:
+  // The library has lost a connection and does not close it, as when memory runs out. Who asked
+  // would wait until the server ends.
+  void EndBy(Status failure) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (failure_.ok()) failure_ = std::move(failure);
+    }
+    server_.stop();
+  }
+
   const Answer answer_;
+  std::unique_ptr<Workers> workers_;  // until Run, which gives them to the library
   httplib::Server server_;
+  std::mutex mutex_;
+  Status failure_;  // guarded by mutex_: of the first job that threw
   std::atomic<bool> has_ended_{false};
   uint16_t port_ = 0;
 };
@@ -138,6 +233,12 @@ class LibraryServer : public HttpServer {
 Result<std::unique_ptr<HttpServer>> HttpServer::Bind(uint16_t port, Answer answer) {
   auto server = std::make_unique<LibraryServer>(std::move(answer));
   VARVE_RETURN_IF_ERROR(server->BindTo(port));
+  // The library waits for a descriptor without end. Who asks would wait, too.
+  if (const auto reserved = ReserveDescriptors(kLeastDescriptors); !reserved.ok()) {
+    return Status::IOError("a view needs " + std::to_string(kLeastDescriptors) +
+                           " descriptors for its connections: " + reserved.status().message() +
+                           ". Raise the limit (ulimit -n)");
+  }
   return std::unique_ptr<HttpServer>(std::move(server));
 }
 

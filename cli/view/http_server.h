@@ -4,7 +4,9 @@
 // decide.
 //
 //   VARVE_ASSIGN_OR_RETURN(auto server, HttpServer::Bind(/*port=*/0, answer));
-//   std::thread thread([&] { server->Run(); });
+//   std::thread thread([&] {
+//     if (server->StartThreads().ok()) server->Run().IgnoreError();
+//   });
 //   ...                                                  // server->port() is known
 //   server->Stop();
 //   thread.join();
@@ -19,6 +21,7 @@
 #include <string>
 
 #include "varve/result.h"
+#include "varve/status.h"
 
 namespace varve::internal::cli {
 
@@ -43,12 +46,17 @@ class HttpServer {
   virtual ~HttpServer() = default;
 
   // Takes a port of 127.0.0.1. 0 = any free one. kUnavailable: the port is in use.
-  // kFailedPrecondition: this build of varve has no server.
+  // kIOError: the process has too few descriptors left for connections. kFailedPrecondition: this
+  // build of varve has no server.
   static Result<std::unique_ptr<HttpServer>> Bind(uint16_t port, Answer answer);
 
   virtual uint16_t port() const = 0;
+  // Starts the threads that answer, with the priority of the caller. Call it once, before Run.
+  // kUnavailable: the system gives no thread. With fewer threads than wanted, answers wait.
+  virtual Status StartThreads() = 0;
   // Answers until Stop. Returns when the last request has been answered. Call it once.
-  virtual void Run() = 0;
+  // kUnavailable: the server ended before Stop, as when memory ran out.
+  virtual Status Run() = 0;
   // Ends Run, which some thread has called or will call.
   virtual void Stop() = 0;
 };

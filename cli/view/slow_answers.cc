@@ -6,6 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "base/guarded.h"
+#include "varve/status.h"
+
 namespace varve::internal::cli {
 namespace {
 
@@ -33,22 +36,27 @@ HttpResponse MakeGuarded(const SlowAnswers::Make& make) {
 
 }  // namespace
 
-HttpResponse SlowAnswers::Start(Make make) {
+HttpResponse SlowAnswers::Start(const Make& make) {
   Job job{.started = std::chrono::steady_clock::now()};
   uint64_t number = 0;
+  Status started;
   {
     const std::scoped_lock lock(mutex_);
     ForgetOld();
     if (jobs_.size() >= kMaxJobs) {
       return Refuse(503, "unavailable", "too many answers are being made: ask again later");
     }
-    job.made = std::async(std::launch::async, [make = std::move(make)] {
-                 HttpResponse response = MakeGuarded(make);
-                 return Made{std::move(response), std::chrono::steady_clock::now()};
-               }).share();
-    number = ++last_number_;
-    jobs_[number] = job;
+    started = Guarded("starting a thread", [&] {
+      job.made = std::async(std::launch::async, [make] {
+                   HttpResponse response = MakeGuarded(make);
+                   return Made{std::move(response), std::chrono::steady_clock::now()};
+                 }).share();
+      number = ++last_number_;
+      jobs_[number] = job;
+      return Status::Ok();
+    });
   }
+  if (!started.ok()) return MakeGuarded(make);
   return Wait(number, job);
 }
 

@@ -29,8 +29,9 @@ class SlowAnswers {
   // Waits for all that is being made.
   ~SlowAnswers() = default;
 
-  // 503: too many answers are being made already.
-  HttpResponse Start(Make make);
+  // 503: too many answers are being made already. Where no thread can be started, who asks waits
+  // until the answer is made.
+  HttpResponse Start(const Make& make);
   // 410: nobody makes this answer, or somebody has got it, or nobody has asked for it in time.
   HttpResponse Await(uint64_t job);
 

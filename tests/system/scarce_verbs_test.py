@@ -12,56 +12,23 @@ import collections
 import concurrent.futures
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
 import sys
 
 import harness
+import scarcity
 import store_verbs
 
 DISK_MIB = 48
 FEW_DESCRIPTORS = range(5, 25)
 
-# What an error says that names what is lacking.
-WORDS = {
-    "disk": ["No space left on device"],
-    "quota": ["Disk quota exceeded"],
-    "descriptors": ["Too many open files", "descriptors"],
-    "memory": ["bad_alloc", "memory", "Resource temporarily unavailable"],
-    "threads": ["Resource temporarily unavailable"],
-}
 # A verb that only reads needs none of these.
 OF_WRITERS = ("disk", "quota")
 
-ENDS_OF_ROCKSDB = (
-    r"aborted in thread rocksdb:",
-    r"rocksdb::\S.*Assertion",
-    r"crashed in \S*/librocksdb\.so",
-)
-# Frames between who could not go on and abort.
-RUNTIME = r"\S*/(libvarve_abort_site|libc|libstdc\+\+|libgcc_s)\.so"
-
 # Verbs whose next run goes on with what a run has left that failed.
 USED_BY_THE_NEXT = ("backup", "push", "pull new", "pull")
-
-
-def ended_by_library(stderr):
-    """Whether a library, and not varve, could not go on without memory.
-
-    RocksDB cannot if an allocation fails in one of its own threads, while it takes a state of a family (one
-    of its asserts fails), in a destructor, or where it first counts for a thread. Its caches write to the
-    aligned memory that they ask for, whether they get it or not. An iterator of folders of libstdc++ cannot
-    if it gets no memory for a name.
-    """
-    if any(re.search(cause, stderr) for cause in ENDS_OF_ROCKSDB):
-        return True
-    frames = [line for line in stderr.splitlines() if line.startswith("/")]
-    if any(re.search(r"/libstdc\+\+\.so\S*\(_ZN\S*10filesystem", frame) for frame in frames):
-        return True
-    callers = [frame for frame in frames if not re.match(RUNTIME, frame)]
-    return bool(callers) and re.search(r"/librocksdb\.so|\(_ZNK?7rocksdb", callers[0]) is not None
 
 
 class Scarce(store_verbs.Run):
@@ -131,11 +98,13 @@ class Scarce(store_verbs.Run):
             self.expect_answer(done.stdout)
             return "done"
         if self.resource == "memory" and done.returncode in (-signal.SIGABRT, -signal.SIGSEGV):
-            assert ended_by_library(done.stderr), "varve ended by a signal"
+            assert scarcity.ended_by_library(done.stderr), "varve ended by a signal"
             self.expect_kept()
             return "aborted"
         assert done.returncode == harness.FAILED, "another exit code than 1"
-        assert any(word in done.stderr for word in WORDS[self.resource]), "it names another cause"
+        assert any(word in done.stderr for word in scarcity.WORDS[self.resource]), (
+            "it names another cause"
+        )
         assert done.stderr.startswith("varve: ") and done.stderr.count("\n") == 1, "not one line"
         if self.verb.name not in USED_BY_THE_NEXT:
             self.expect_nothing_left()
@@ -161,19 +130,6 @@ class Scarce(store_verbs.Run):
             self.expect_answer(done.stdout)
         self.expect_whole()
         self.expect_nothing_left()
-
-
-def least_kib():
-    """The least address space in which the command starts at all."""
-    low, high = 0, 4 << 20
-    while high - low > 1024:
-        middle = (low + high) // 2
-        done = subprocess.run(
-            ["bash", "-c", f"ulimit -v {middle}; exec {harness.program('varve')} version"],
-            capture_output=True,
-        )
-        low, high = (low, middle) if done.returncode == 0 else (middle, high)
-    return high
 
 
 def one(template, verb, resource, rng, folder, num_descriptors=None):
@@ -211,8 +167,8 @@ def main():
     with harness.clean_folder() as folder:
         template = store_verbs.Template(folder)
         store_verbs.run_unhindered(template, chosen, folder / "unhindered")
-        template.least_kib = least_kib()
-        resources = [name for name in WORDS if options.resource in name]
+        template.least_kib = scarcity.least_kib()
+        resources = [name for name in scarcity.WORDS if options.resource in name]
         try:
             on_small_disks(lambda _: None, folder / "probe")
         except PermissionError as error:

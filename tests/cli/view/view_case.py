@@ -16,13 +16,24 @@ import safetensors_bytes as files
 from verb_case import VerbCase
 
 
-class View:
-    """A `varve view` of a store, until the end of the `with`. Ctrl-C must end it with exit code 0."""
+class EndedError(Exception):
+    """A view that has ended before it showed anything."""
 
-    def __init__(self, store, *arguments, env=None):
+    def __init__(self, exit_code, errors):
+        super().__init__(f"varve view exited {exit_code}: {errors}")
+        self.exit_code, self.errors = exit_code, errors
+
+
+class View:
+    """A `varve view` of a store, until the end of the `with`. Ctrl-C must end it with exit code 0.
+
+    `limit`: words of a shell that limit what it becomes. Raises EndedError.
+    """
+
+    def __init__(self, store, *arguments, env=None, limit=""):
         self.process = subprocess.Popen(
             [
-                harness.program("varve"),
+                *("bash", "-c", f'{limit} exec "$@"', "bash", harness.program("varve")),
                 *("-s", str(store), "-q", "--json", "view", *map(str, arguments)),
             ],
             stdout=subprocess.PIPE,
@@ -36,7 +47,8 @@ class View:
             if line.rstrip() == "}":
                 break
         if not lines:
-            raise AssertionError(f"varve view ended: {self.process.communicate()[1]}")
+            errors = self.process.communicate()[1]
+            raise EndedError(self.process.returncode, errors)
         self.url = json.loads("".join(lines))["url"]
         parts = urllib.parse.urlsplit(self.url)
         self.port = parts.port
@@ -46,12 +58,15 @@ class View:
         return self
 
     def __exit__(self, *_):
+        code, errors = self.end()
+        assert (code, errors) == (0, ""), f"varve view exited {code}\n{errors}"
+
+    def end(self):
+        """Presses Ctrl-C. Returns the exit code, and what it has said since its start."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         out, errors = self.process.communicate()
-        assert (self.process.returncode, out, errors) == (0, "", ""), (
-            f"varve view exited {self.process.returncode}\n{out}{errors}"
-        )
+        return self.process.returncode, out + errors
 
     def request(self, path, method="GET", headers=None, host=None, body=None):
         """Status, headers and body of the answer to any request."""
