@@ -102,7 +102,7 @@ class RanksTest(StoreTest):
         ]
         for rank in ranks:
             rank.start()
-        end = time.monotonic() + 120
+        end = time.monotonic() + 250
         for rank in ranks:
             rank.join(max(0, end - time.monotonic()))
         found = [rank.exitcode for rank in ranks]

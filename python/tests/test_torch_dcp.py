@@ -303,7 +303,9 @@ def rank_program(folder, rank, size, tasks):
             writer = dcp.HuggingFaceStorageWriter(f"{folder}/safetensors", save_distributed=True)
             dcp.save(state, storage_writer=writer)
         else:
-            writer = DyingWriter(kind, rank, path, step=int(argument), timeout=3)
+            # The others wait so long for the one that dies in the commit. It does so after a second.
+            timeout = 20 if kind.startswith("commit") else 60
+            writer = DyingWriter(kind, rank, path, step=int(argument), timeout=timeout)
             try:
                 dcp.save(sharded_state(size, int(argument)), storage_writer=writer)
             except BaseException as error:

@@ -166,7 +166,7 @@ def rank_program(folder, rank, size, tasks):
         if kind == "die":
             dies, dying_rank, seed = rest[0], int(rest[1]), int(rest[2])
             state = state_of(*make_training("fsdp", size, step), step)
-            writer = DyingWriter(dies, dying_rank, rank, seed, path, step=step, timeout=2)
+            writer = DyingWriter(dies, dying_rank, rank, seed, path, step=step, timeout=60)
             try:
                 dcp.save(state, storage_writer=writer)
             except BaseException:

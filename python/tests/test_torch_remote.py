@@ -219,8 +219,8 @@ class EndTest(StoreTest):
             ckpt.wait()
             while ckpt.last_push is None:
                 time.sleep(0.01)
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
+                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
                 ckpt.close()
             except KeyboardInterrupt:
                 sys.exit(5)

@@ -15,7 +15,6 @@ import pathlib
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -76,12 +75,6 @@ def trainer(num_ranks, root, last, interval=1):
     )
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Job:
     """A start of the trainer with four ranks that are processes of this one. Their output is in files."""
 
@@ -92,7 +85,7 @@ class Job:
         environment = os.environ | {
             "WORLD_SIZE": "4",
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
+            "MASTER_PORT": str(harness.free_port()),
             "TORCHELASTIC_RUN_ID": "restart",
         }
         for rank in range(4):

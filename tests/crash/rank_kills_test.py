@@ -95,9 +95,9 @@ def start(folder, root, timeout):
     return processes
 
 
-def await_first_save(folder, processes):
+def await_line(begin, folder, processes):
     deadline = time.monotonic() + PATIENCE
-    while b"step " not in (folder / "rank-0.log").read_bytes():
+    while begin not in (folder / "rank-0.log").read_bytes():
         if any(p.poll() is not None for p in processes) or time.monotonic() > deadline:
             sys.exit("the job does not train:\n" + (folder / "rank-0.log").read_text())
         time.sleep(0.02)
@@ -127,12 +127,15 @@ def expect_steps(folder, root, straight):
     return len(must_be_there)
 
 
-def kill_one(options, rng, folder, straight):
-    """How long the slowest survivor took, in seconds, and how many steps had to be there."""
+def kill_one(options, rng, folder, straight, begin):
+    """How long the slowest survivor took, in seconds, and how many steps had to be there.
+
+    The kill comes up to a second after rank 0 has said `begin`.
+    """
     root = folder / "root"
     processes = start(folder, root, options.timeout)
     try:
-        await_first_save(folder, processes)
+        await_line(begin, folder, processes)
         time.sleep(rng.uniform(0, 1))
         victim = rng.randrange(NUM_RANKS)
         killed = time.monotonic()
@@ -167,9 +170,11 @@ def main():
     slowest, num_steps = 0, 0
     with harness.clean_folder() as folder:
         straight = Straight(folder)
-        for _ in range(options.kills):
+        for kill in range(options.kills):
+            # One at least comes after a save.
+            begin = b"step " if kill else b"saved step "
             with harness.clean_folder() as job:
-                seconds, found = kill_one(options, rng, job, straight)
+                seconds, found = kill_one(options, rng, job, straight, begin)
                 slowest, num_steps = max(slowest, seconds), num_steps + found
     if not num_steps:
         sys.exit("no step was saved before any of the kills")

@@ -189,10 +189,10 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("--gib 2.000", text)
 
     def test_a_time_out_is_called_one_and_keeps_what_was_measured(self):
-        slow = DESCRIBE + "[ $part = save ] && exec sleep 20"
-        code, document, text = self.run_script("--budget", "3", bench=slow)
+        slow = DESCRIBE + "[ $part = save ] && exec sleep 600"
+        code, document, text = self.run_script("--budget", "15", bench=slow)
         self.assertEqual(code, 1)
-        self.assertRegex(self.status_of(document)["bench save"], "^TIMED OUT after [123] s$")
+        self.assertRegex(self.status_of(document)["bench save"], r"^TIMED OUT after \d+ s$")
         self.assertEqual(
             [part["rows"][0]["what"] for part in document["bench"]],
             ["GPU digest", "GPU save"],

@@ -112,7 +112,7 @@ TEST_F(NcclCopiesTest, ACallThatFailsOnOneFailsTheLoadOnAll) {
       have_groups.arrive_and_wait();
       std::call_once(fails, [&] { FailCall(function, cudaErrorLaunchFailure, 0, 1); });
     };
-    options_.timeout = std::chrono::seconds(1);
+    options_.timeout = std::chrono::seconds(5);
     const std::vector<Status> results = LoadAll();
     FailCall(function, cudaSuccess);
     for (const Status& status : results) {

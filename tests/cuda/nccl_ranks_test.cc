@@ -26,7 +26,7 @@ TEST_P(NcclRanksTest, Conforms) {
   const RankScript& script = RankScripts().at(name);
   const TempFolder folder;
   // Between the sizes of the suite's messages.
-  const NcclOptions options{.piece_bytes = 262144, .timeout = script.timeout()};
+  const NcclOptions options{.piece_bytes = 262144, .timeout = kPatience};
   RunNcclRanks(size, options, [&](int, Result<std::unique_ptr<RankGroup>> group) {
     ASSERT_TRUE(group.ok()) << group.status().ToString();
     script.run(group->get(), folder.path());

@@ -376,7 +376,7 @@ TEST(RepairChild, Repairs) {
 TEST_F(RepairTest, KilledAtAnyMomentItLeavesTheStoreAsItWasOrRepaired) {
   const std::string table = NewestChunks();
   int killed = 0, finished = 0;
-  for (int delay_ms = 1; finished < 2 && delay_ms < 20000; delay_ms += 1 + delay_ms) {
+  for (int delay_ms = 1; finished < 2 && delay_ms < 200000; delay_ms += 1 + delay_ms) {
     const fs::path store = NewCopy();
     fs::remove(store / "db" / table);
     const auto before = Contents(store);

@@ -3,6 +3,7 @@
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -18,6 +19,8 @@ MIB = 1 << 20
 FAILED, USAGE, DAMAGED, NO_STORE, LOCKED, NO_STEP, EXISTS = 1, 2, 3, 10, 11, 12, 13
 
 SKIPPED = 77  # ctest reads this exit code as "skipped"
+
+PORT_NUMBERS = itertools.count(37 * os.getpid())  # those of processes lie apart
 
 
 def program(name):
@@ -167,10 +170,14 @@ class StoreTool:
 
 
 def free_port():
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port of 127.0.0.1 that nobody listens on. The kernel gives out none of these by itself.
+
+    So nobody else gets it before the program that it is for listens there.
+    """
+    for number in PORT_NUMBERS:
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", 20000 + number % 12000))
+            return s.getsockname()[1]
 
 
 def fill_disk(folder):

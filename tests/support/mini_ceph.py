@@ -20,6 +20,8 @@ import time
 import urllib.request
 import uuid
 
+import harness
+
 ACCESS_KEY, SECRET_KEY = "varvekey", "varvesecret"
 BUCKET = "varve"
 PROGRAMS = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "ceph-authtool")
@@ -60,12 +62,6 @@ def missing():
     return [program for program in PROGRAMS if shutil.which(program) is None]
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 class MiniCeph:
     """Starts with the object and ends with close()."""
 
@@ -75,7 +71,7 @@ class MiniCeph:
         for name in ("mon", "run", "log", "rgw", "osd0"):
             (self.folder / name).mkdir()
         self.processes = {}
-        self.gateway_port = free_port()
+        self.gateway_port = harness.free_port()
         self.config = self.folder / "ceph.conf"
         self.environment = {**os.environ, "CEPH_CONF": str(self.config)}
         try:
@@ -121,7 +117,7 @@ class MiniCeph:
         self._await("the gateway", self._gateway_answers)
 
     def _start(self):
-        folder, fsid, port = self.folder, uuid.uuid4(), free_port()
+        folder, fsid, port = self.folder, uuid.uuid4(), harness.free_port()
         self.config.write_text(
             CONFIG.format(folder=folder, fsid=fsid, port=port, gateway=self.gateway_port)
         )
@@ -142,7 +138,7 @@ class MiniCeph:
         self._run("ceph-mon", "-i", "a", "--mkfs", "--monmap", monmap, "--keyring", keyring)
         self._spawn("mon", "ceph-mon", "-i", "a", "-f")
         osd = uuid.uuid4()
-        self._run("ceph", "--connect-timeout", 30, "osd", "new", osd, 0)
+        self._run("ceph", "--connect-timeout", 300, "osd", "new", osd, 0)
         self._run("ceph-osd", "-i", 0, "--mkfs", "--osd-uuid", osd)
         self._spawn("osd0", "ceph-osd", "-i", 0, "-f")
         self._await("the OSD", lambda: "1 up" in self._run("ceph", "osd", "stat"))
@@ -173,12 +169,12 @@ class MiniCeph:
             )
 
     def _await(self, what, is_ready):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not is_ready():
             for name, process in self.processes.items():
                 log = (self.folder / "log" / f"{name}.out").read_text(errors="replace")
                 assert process.poll() is None, f"{name} ended: {log}"
-            assert time.monotonic() < deadline, f"{what} is not ready after 60 s"
+            assert time.monotonic() < deadline, f"{what} is not ready after 300 s"
             time.sleep(0.05)
 
     def _gateway_answers(self):
@@ -211,7 +207,7 @@ def put_bucket(endpoint, bucket=BUCKET):
     )
     request = urllib.request.Request(f"{endpoint}/{bucket}", method="PUT", headers=headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    opener.open(request, timeout=30).close()
+    opener.open(request, timeout=300).close()
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 // A store that is pushed to a place whose requests can be counted, and told to fail.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -33,6 +34,15 @@ class RemoteTest : public StoreTest {
 
   std::filesystem::path place() const { return folder_.path() / "remote"; }
   std::string url() const { return "flaky://x" + place().string(); }
+  // Name of the newest beat of a push there, or empty.
+  std::string NewestBeat() const {
+    std::string newest;
+    for (const auto& entry : std::filesystem::directory_iterator(place() / "records")) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("beat-")) newest = std::max(newest, name);
+    }
+    return newest;
+  }
   std::filesystem::path copy(const std::string& name = "copy") const {
     return folder_.path() / name;
   }

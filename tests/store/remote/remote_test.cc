@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "store/remote/heartbeat.h"
 #include "store/remote/reclaim_remote.h"
 #include "tests/store/remote/remote_fixture.h"
+#include "tests/support/comes_true.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -438,8 +440,18 @@ TEST_F(RemoteTest, APushThatIsAliveIsNeverClosed) {
   VARVE_ASSERT_OK(log.Append(open(1)).status());
   VARVE_ASSERT_OK(log.Append(open(2)).status());
   {
-    const Heartbeat alive(objects.get(), 1, kInterval);
-    const auto report = Reclaim(objects.get(), {.wait_for_pushes = kBeatsMissed * kInterval});
+    int lists = 0;
+    // The state, the beats before, and the first look at them. It comes late enough for a beat.
+    FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
+      if (call != "list" || ++lists != 3) return Fault::kNone;
+      const std::string before = NewestBeat();
+      EXPECT_TRUE(ComesTrue([&] { return NewestBeat() > before; }));
+      return Fault::kNone;
+    };
+    std::optional<Heartbeat> alive(std::in_place, objects.get(), 1, kInterval);
+    const auto report = Reclaim(OpenPlace().get(), {.wait_for_pushes = kBeatsMissed * kInterval});
+    alive.reset();  // which asks, too
+    FlakyObjects::decide() = nullptr;
     ASSERT_TRUE(report.ok()) << report.status().ToString();
     EXPECT_TRUE(Newest().IsOpen(1));
     EXPECT_FALSE(Newest().IsOpen(2));
@@ -470,18 +482,23 @@ TEST_F(RemoteTest, ACollectorThatWasStoppedLooksAgain) {
   std::optional<Heartbeat> alive;
   FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
     // The state, the beats before, the first look. Then both sleep, the collector for longer than
-    // it wants to watch, and the push goes on.
-    if (call != "list" || ++lists != 3) return Fault::kNone;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    alive.emplace(objects.get(), 1, std::chrono::milliseconds(100));
+    // it wants to watch, and the push goes on. The look after the next comes late enough for a
+    // beat.
+    if (call != "list") return Fault::kNone;
+    if (++lists == 3) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      alive.emplace(objects.get(), 1, std::chrono::milliseconds(100));
+    } else if (lists == 5) {
+      EXPECT_TRUE(ComesTrue([&] { return !NewestBeat().empty(); }));
+    }
     return Fault::kNone;
   };
   const auto report =
-      Reclaim(OpenPlace().get(), {.wait_for_pushes = std::chrono::milliseconds(1400)});
+      Reclaim(OpenPlace().get(), {.wait_for_pushes = std::chrono::milliseconds(2400)});
+  alive.reset();  // which asks, too
   FlakyObjects::decide() = nullptr;
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_TRUE(Newest().IsOpen(1));
-  alive.reset();
 }
 
 // What only other steps need is not sent, and the store itself stays as it is.

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <thread>
 #include <vector>
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 void RunThreads(int size, const RankScript& script) {
   const TempFolder folder;
   std::vector<std::thread> threads;
-  for (auto& group : ThreadRanks(size, script.timeout())) {
+  for (auto& group : ThreadRanks(size, kPatience)) {
     threads.emplace_back([&, group = std::move(group)] { script.run(group.get(), folder.path()); });
   }
   for (std::thread& thread : threads) thread.join();
@@ -75,8 +76,11 @@ void RunScript(RankKind kind, int size, const std::string& name) {
 }
 
 uint16_t FreePort() {
-  const auto socket = Listen({"127.0.0.1", 0});
-  return LocalEndpoint(*socket)->port;
+  static std::atomic<uint32_t> next = static_cast<uint32_t>(::getpid()) * 37;
+  while (true) {
+    const auto port = static_cast<uint16_t>(20000 + next++ % 12000);
+    if (Listen({"127.0.0.1", port}).ok()) return port;
+  }
 }
 
 }  // namespace varve::internal::testing

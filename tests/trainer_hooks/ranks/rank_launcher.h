@@ -17,7 +17,8 @@ enum class RankKind {
 
 void RunScript(RankKind kind, int size, const std::string& name);
 
-// A port of the loopback that was free a moment ago.
+// A port of the loopback that nobody listens on. The kernel gives out none of these by itself, so
+// nobody else gets it before the program that it is for listens there.
 uint16_t FreePort();
 
 }  // namespace varve::internal::testing

@@ -54,7 +54,7 @@ TEST_P(RankProcess, Runs) {
   std::filesystem::create_directories(folder);
 
   const RankScript& script = RankScripts().at(GetParam());
-  auto group = MakeGroup(script.timeout());
+  auto group = MakeGroup(kPatience);
   ASSERT_TRUE(group.ok()) << group.status().ToString();
   if ((*group)->size() < script.min_size) GTEST_SKIP() << "for more ranks";
   script.run(group->get(), folder);

@@ -18,16 +18,15 @@ struct RankScript {
   // Expects by the macros of GoogleTest. When it returns the rank leaves the group. `folder` is
   // shared by the ranks and empty at first.
   void (*run)(RankGroup* group, const std::filesystem::path& folder);
-  // A rank must be missed soon.
-  bool is_impatient = false;
   // The last rank dies by SIGKILL.
   bool last_is_killed = false;
   int min_size = 1;
-
-  std::chrono::milliseconds timeout() const {
-    return is_impatient ? std::chrono::seconds(2) : std::chrono::minutes(4);
-  }
 };
+
+// How long a rank waits for another, unless its script says otherwise.
+inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(4);
+// The same for a rank that does not come.
+inline constexpr std::chrono::milliseconds kImpatience{3000};
 
 // Returns the scripts by name.
 const std::map<std::string, RankScript>& RankScripts();

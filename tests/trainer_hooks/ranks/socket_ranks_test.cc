@@ -133,21 +133,24 @@ TEST(SocketRanksTest, AnotherJobIsTurnedAway) {
 TEST(SocketRanksTest, RanksThatDoNotFitAreToldWhy) {
   const uint16_t port = FreePort();
   SocketRanksOptions options = Options(0, 3, port);
-  options.meeting_timeout = std::chrono::seconds(6);
+  options.meeting_timeout = std::chrono::seconds(12);
   std::thread first([=] {
     const auto group = SocketRanks(options);
     EXPECT_EQ(group.status().code(), StatusCode::kUnavailable);
     EXPECT_THAT(group.status().message(), HasSubstr("rank 2 did not come to rank 0 at 127.0.0.1:"));
     EXPECT_THAT(group.status().message(), HasSubstr("; a rank 0 of 3 was turned away"));
   });
-  const auto one = ComeAs(1, 3, "test", port, std::chrono::seconds(6));
+  const auto one = ComeAs(1, 3, "test", port, options.meeting_timeout);
   EXPECT_TRUE(one.ok()) << one.status().ToString();
-  EXPECT_THAT(ComeAs(1, 3, "test", port).status().message(),
-              HasSubstr("another process has come as this rank"));
-  EXPECT_THAT(ComeAs(1, 2, "test", port).status().message(),
-              HasSubstr("it is of a group of 3 ranks, this one of a group of 2"));
-  EXPECT_THAT(ComeAs(0, 3, "test", port).status().message(),
-              HasSubstr("it does not expect this rank"));
+  // A busy rank 0 may not answer in time.
+  const auto is_told = [port](int rank, int size, const std::string& why) {
+    return ComesTrue([&] {
+      return ComeAs(rank, size, "test", port).status().message().find(why) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(is_told(1, 3, "another process has come as this rank"));
+  EXPECT_TRUE(is_told(1, 2, "it is of a group of 3 ranks, this one of a group of 2"));
+  EXPECT_TRUE(is_told(0, 3, "it does not expect this rank"));
   first.join();
 }
 
