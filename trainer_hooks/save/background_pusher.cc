@@ -225,8 +225,10 @@ Status BackgroundPusher::KeepNewest() {
 }
 
 bool BackgroundPusher::Note(const Turn& turn, PushStats stats, std::stop_token stop) {
+  bool was_ended = false;  // Close does not wait between this push and what tells of it
   {
     const std::lock_guard lock(mutex_);
+    was_ended = ends_;
     if (stats.status.ok()) {
       failures_ = 0;
       pushed_ = turn.number;
@@ -238,7 +240,7 @@ bool BackgroundPusher::Note(const Turn& turn, PushStats stats, std::stop_token s
     stats.failures = failures_;
     if (!ends_ || stats.status.ok()) last_ = stats;  // or the error before says more
   }
-  if (options_.on_push && !ends_) {
+  if (options_.on_push && !was_ended) {
     Guarded("telling of a push", [&] {
       options_.on_push(stats);
       return Status::Ok();
