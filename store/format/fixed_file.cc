@@ -28,6 +28,25 @@ uint64_t Checksum(std::string_view body) { return ComputeDigest(0, AsBytes(body)
 
 size_t NumBytes(size_t num_fields) { return kFieldsAt + 8 * num_fields + 8; }
 
+// False: another length or checksum.
+bool IsWhole(std::string_view file, size_t num_fields) {
+  if (file.size() != NumBytes(num_fields)) return false;
+  const size_t checksum_at = file.size() - 8;
+  return Load<uint64_t>(file, checksum_at) == Checksum(file.substr(0, checksum_at));
+}
+
+// The version of a known file of which nothing but the version is damaged. 0: it is none.
+uint32_t FindVersion(std::string_view file, uint32_t known_version, size_t num_fields) {
+  for (uint32_t version = 1; version <= known_version; ++version) {
+    std::byte bytes[sizeof(version)];
+    StoreLittle(version, bytes);
+    std::string mended(file);
+    mended.replace(kVersionAt, sizeof(bytes), AsString(bytes));
+    if (IsWhole(mended, num_fields)) return version;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::string EncodeFixedFile(std::string_view magic, const FixedFile& file) {
@@ -53,13 +72,17 @@ Result<FixedFile> DecodeFixedFile(std::string_view bytes, const std::filesystem:
                               " file (bad magic)");
   }
   FixedFile file{.version = Load<uint32_t>(bytes, kVersionAt)};
-  if (file.version > known_version) return file;
+  if (file.version > known_version) {
+    const uint32_t version = FindVersion(bytes, known_version, num_fields);
+    if (version == 0) return file;
+    return Status::Corruption(path.string() + ": says version " + std::to_string(file.version) +
+                              ", and its checksum is that of version " + std::to_string(version));
+  }
   if (bytes.size() != NumBytes(num_fields)) {
     return Status::Corruption(path.string() + ": " + std::to_string(bytes.size()) +
                               " bytes, expected " + std::to_string(NumBytes(num_fields)));
   }
-  const size_t checksum_at = bytes.size() - 8;
-  if (Load<uint64_t>(bytes, checksum_at) != Checksum(bytes.substr(0, checksum_at))) {
+  if (!IsWhole(bytes, num_fields)) {
     return Status::Corruption(path.string() + ": checksum does not match");
   }
   for (size_t i = 0; i < num_fields; ++i) {

@@ -24,7 +24,7 @@ std::string EncodeFixedFile(std::string_view magic, const FixedFile& file);
 
 // Decodes the bytes of such a file. `path` names it in errors. A file of a version above
 // `known_version` may have any length. Its fields are left out. kCorruption: another magic, length
-// or checksum.
+// or checksum, or a known file whose version is damaged.
 Result<FixedFile> DecodeFixedFile(std::string_view bytes, const std::filesystem::path& path,
                                   std::string_view magic, uint32_t known_version,
                                   size_t num_fields);
