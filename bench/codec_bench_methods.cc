@@ -39,7 +39,7 @@ class Varve final : public Method {
   }
   bool Decode(const Chunk& chunk, std::span<const std::byte> in,
               std::span<std::byte> out) override {
-    return decoder_.Decode(in, chunk.base, out).ok();
+    return decoder_.Decode(in, {chunk.base}, out).ok();
   }
 
  private:

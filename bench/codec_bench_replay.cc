@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/codec_bench_replay.h"
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <span>
 
 #include "base/digest.h"
+#include "codec/frame.h"
 #include "codec/predict/adam_replay.h"
 #include "codec/predict/rounded_copy.h"
 
@@ -23,10 +25,9 @@ struct Pair {
   Part before, after;
 };
 
-// A frame is empty where the prediction is exact.
 struct Encoded {
   AdamRecipe recipe;
-  Bytes gradient, moment, square, weight;
+  Bytes moment, square, weight;  // frames
 };
 
 double NumberOf(const File& file, const char* name) {
@@ -49,33 +50,21 @@ class Replay {
 
   void Encode(const Pair& pair, Encoded* out) {
     const auto& [before, after] = pair;
-    predicted_.resize(after.moment.size());
-    gradient_.resize(after.moment.size() / 2);
-    AdamRecipe& recipe = out->recipe;
-    recipe = FitAdam(step_, before.state(), after.state());
-    out->gradient.clear();
-    out->moment.clear();
-    out->square.clear();
-    out->weight.clear();
-    if (recipe.has_bf16_gradient) {
-      RecoverGradient(recipe, before.moment, after.moment, gradient_);
-      EncodeFrame(gradient_, DType::kBF16, {}, 1, &out->gradient);
+    out->recipe = FitAdam(step_, before.state(), after.state());
+    if (out->recipe.has_bf16_gradient) {
+      EncodeReplayed(ReplayTarget::kMoment, out->recipe, {before.moment}, after.moment,
+                     &out->moment);
     } else {
-      EncodeFrame(after.moment, DType::kF32, before.moment, recipe.beta1, &out->moment);
+      const FrameBase base = BaseOf(before.moment);
+      EncodeInput input = InputOf(after.moment);
+      input.base = &base;
+      input.scale = out->recipe.beta1;
+      EncodeFrame(input, &out->moment);
     }
-    const AdamMatch match = MatchAdam(recipe, before.state(), gradient_, after.state());
-    if (recipe.has_bf16_gradient && !match.moment) {
-      PredictMoment(recipe, before.moment, gradient_, predicted_);
-      EncodeFrame(after.moment, DType::kF32, predicted_, 1, &out->moment);
-    }
-    if (!match.square) {
-      PredictSquare(recipe, before.moment, after.moment, before.square, predicted_);
-      EncodeFrame(after.square, DType::kF32, predicted_, 1, &out->square);
-    }
-    if (!match.weight) {
-      PredictWeight(recipe, after.moment, after.square, before.weight, predicted_);
-      EncodeFrame(after.weight, DType::kF32, predicted_, 1, &out->weight);
-    }
+    EncodeReplayed(ReplayTarget::kSquare, out->recipe, {before.moment, after.moment, before.square},
+                   after.square, &out->square);
+    EncodeReplayed(ReplayTarget::kWeight, out->recipe, {after.moment, after.square, before.weight},
+                   after.weight, &out->weight);
     if (!IsRoundedCopy(DType::kBF16, after.weight, after.model)) {
       Fail("a model is not the rounded copy of its master");
     }
@@ -83,46 +72,40 @@ class Replay {
 
   // `out` has the sizes of the newer part.
   void Decode(const Part& before, const Encoded& in, Part* out) {
-    predicted_.resize(out->moment.size());
-    gradient_.resize(out->moment.size() / 2);
-    if (in.recipe.has_bf16_gradient) {
-      DecodeFrame(in.gradient, {}, gradient_);
-      PredictMoment(in.recipe, before.moment, gradient_, PlaceFor(in.moment, &out->moment));
-      if (!in.moment.empty()) DecodeFrame(in.moment, predicted_, out->moment);
-    } else {
-      DecodeFrame(in.moment, before.moment, out->moment);
-    }
-    PredictSquare(in.recipe, before.moment, out->moment, before.square,
-                  PlaceFor(in.square, &out->square));
-    if (!in.square.empty()) DecodeFrame(in.square, predicted_, out->square);
-    PredictWeight(in.recipe, out->moment, out->square, before.weight,
-                  PlaceFor(in.weight, &out->weight));
-    if (!in.weight.empty()) DecodeFrame(in.weight, predicted_, out->weight);
+    DecodeFrame(in.moment, {before.moment}, out->moment);
+    DecodeFrame(in.square, {before.moment, out->moment, before.square}, out->square);
+    DecodeFrame(in.weight, {out->moment, out->square, before.weight}, out->weight);
     MakeRoundedCopy(DType::kBF16, out->weight, out->model);
   }
 
  private:
-  // Where a prediction goes: it is what is wanted, or the base of a delta.
-  std::span<std::byte> PlaceFor(const Bytes& frame, Bytes* out) {
-    return frame.empty() ? std::span(*out) : std::span(predicted_);
+  static FrameBase BaseOf(std::span<const std::byte> raw) {
+    return {.address = {.save_id = 1, .ordinal = 1}, .digest = {}, .raw = raw, .path_bytes = 1};
   }
-  void EncodeFrame(std::span<const std::byte> raw, DType dtype, std::span<const std::byte> base,
-                   float scale, Bytes* frame) {
-    const FrameBase from{
-        .address = {.save_id = 1, .ordinal = 1}, .digest = {}, .raw = base, .path_bytes = 1};
+  EncodeInput InputOf(std::span<const std::byte> raw) const {
     EncodeInput input;
     input.raw = raw;
-    input.dtype = dtype;
-    input.base = base.empty() ? nullptr : &from;
-    input.scale = scale;
+    input.dtype = DType::kF32;
     input.entropy = entropy_;
+    return input;
+  }
+  void EncodeReplayed(ReplayTarget target, const AdamRecipe& recipe,
+                      const FrameSourceBytes& sources, std::span<const std::byte> raw,
+                      Bytes* frame) {
+    std::array<FrameBase, kMaxSources> bases;
+    for (size_t i = 0; i < kMaxSources; ++i) bases[i] = BaseOf(sources[i]);
+    const ReplayInput replay{.replay = {target, recipe},
+                             .sources = std::span(bases).first(NumSources(target)),
+                             .path_bytes = 1};
+    EncodeInput input = InputOf(raw);
+    input.replay = &replay;
+    EncodeFrame(input, frame);
+  }
+  void EncodeFrame(const EncodeInput& input, Bytes* frame) {
     if (!encoder_.Encode(input, frame).ok()) Fail("a chunk was not encoded");
   }
-  void DecodeFrame(const Bytes& frame, std::span<const std::byte> base, std::span<std::byte> out) {
-    const auto info = ParseFrame(frame);
-    if (!info.ok()) Fail(info.status().ToString());
-    if (!info->base.has_value()) base = {};
-    const Status status = decoder_.Decode(frame, base, out);
+  void DecodeFrame(const Bytes& frame, const FrameSourceBytes& sources, std::span<std::byte> out) {
+    const Status status = decoder_.Decode(frame, sources, out);
     if (!status.ok()) Fail(status.ToString());
   }
 
@@ -130,7 +113,6 @@ class Replay {
   const Entropy entropy_;
   FrameEncoder encoder_;
   FrameDecoder decoder_;
-  Bytes predicted_, gradient_;
 };
 
 Bytes ElementsOf(const File& file, const std::string& name, size_t first, size_t num_elements) {
@@ -226,8 +208,7 @@ Replayed MeasureReplay(const File& before, const File& after, Entropy entropy) {
         part.moment.size() + part.square.size() + part.weight.size() + part.model.size();
     AddExact(to.recipe, pairs[i], &replayed);
     num_elements += static_cast<double>(part.moment.size() / sizeof(float));
-    result.encoded_bytes += sizeof(AdamRecipe) + to.gradient.size() + to.moment.size() +
-                            to.square.size() + to.weight.size();
+    result.encoded_bytes += to.moment.size() + to.square.size() + to.weight.size();
   }
   double encode = 1e9, decode = 1e9;
   Encoded frames;

@@ -9,6 +9,7 @@
 #include "codec/entropy/stream_decoder.h"
 #include "codec/frame.h"
 #include "codec/frame_header.h"
+#include "codec/frame_replay.h"
 #include "codec/planes/class_kernel.h"
 #include "codec/planes/layout.h"
 #include "codec/planes/plane_kernel.h"
@@ -38,6 +39,7 @@ Status CheckTransform(const FrameInfo& info, const TransformArgs& args) {
       fits = transform <= Transform::kRotate;
       break;
     case Predictor::kDelta:
+    case Predictor::kReplay:
       fits = transform == Transform::kSubtract || transform == Transform::kSubtractOrd;
       break;
     case Predictor::kScaledDelta:
@@ -87,8 +89,65 @@ Status ParsePayload(const FrameInfo& info, ByteReader* reader, PayloadHeader* he
                                 ", expected a positive number");
     }
   }
-  return HasBase(info.predictor) ? ParseThresholds(info, reader, &header->thresholds)
-                                 : Status::Ok();
+  return HasSources(info.predictor) ? ParseThresholds(info, reader, &header->thresholds)
+                                    : Status::Ok();
+}
+
+// The gradient in the payload of a replayed moment.
+struct GradientPart {
+  FrameInfo info;  // as if it were a frame of its own, as far as decoding needs it
+  std::span<const std::byte> payload;
+};
+
+// predictor 1, bytes of the payload 4, payload.
+Status TakeGradient(const FrameInfo& info, ByteReader* reader, GradientPart* part) {
+  uint32_t bytes = 0;
+  if (!reader->Take(&part->info.predictor) || !reader->Take(&bytes) ||
+      !reader->TakeSpan(bytes, &part->payload)) {
+    return Status::Corruption("gradient is cut short");
+  }
+  part->info.dtype = DType::kBF16;
+  part->info.raw_bytes = info.raw_bytes / 2;
+  const Predictor predictor = part->info.predictor;
+  if (predictor == Predictor::kKeyframe) return Status::Ok();
+  if (predictor == Predictor::kRaw) {
+    if (part->payload.size() == part->info.raw_bytes) return Status::Ok();
+    return SizeError("raw gradient has", part->payload.size(), part->info.raw_bytes);
+  }
+  return Status::Corruption("predictor of the gradient is " +
+                            std::to_string(static_cast<int>(predictor)) + ", expected 0 or 1");
+}
+
+// Takes the mark that a chunk is exactly its prediction, if it is there.
+Result<bool> TakeNoResidual(ByteReader* reader) {
+  if (reader->rest().empty()) return Status::Corruption("payload is empty");
+  if (static_cast<Transform>(reader->rest()[0]) != Transform::kNone) return false;
+  if (reader->rest().size() == 1) return true;
+  return SizeError("rest of the payload has", reader->rest().size() - 1, 0);
+}
+
+void AddRaw(size_t bytes, PlaneUses* uses) {
+  PlaneUse& use = (*uses)[static_cast<size_t>(StreamCoder::kRaw)];
+  ++use.num_planes;
+  use.bytes += static_cast<uint32_t>(bytes);
+}
+
+Status AddPlanes(const FrameInfo& info, ByteReader* reader, PlaneUses* uses) {
+  PayloadHeader header;
+  VARVE_RETURN_IF_ERROR(ParsePayload(info, reader, &header));
+  for (size_t p = 0; p < header.transform.element_bytes; ++p) {
+    StreamCoder coder{};
+    std::span<const std::byte> body;
+    VARVE_RETURN_IF_ERROR(
+        StreamDecoder::TakeStream(reader, &coder, &body).WithContext("plane " + std::to_string(p)));
+    PlaneUse& use = (*uses)[static_cast<size_t>(coder)];
+    ++use.num_planes;
+    use.bytes += static_cast<uint32_t>(kStreamHeaderBytes + body.size());
+  }
+  if (!reader->rest().empty()) {
+    return SizeError("rest of the payload has", reader->rest().size(), 0);
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -96,24 +155,32 @@ Status ParsePayload(const FrameInfo& info, ByteReader* reader, PayloadHeader* he
 Result<PlaneUses> ParsePlanes(std::span<const std::byte> frame) {
   VARVE_ASSIGN_OR_RETURN(const FrameInfo info, ParseFrame(frame));
   PlaneUses uses{};
-  ByteReader reader(frame.subspan(HeaderBytes(info.predictor)));
+  ByteReader reader(frame.subspan(HeaderBytes(info)));
   if (info.predictor == Predictor::kRaw) {
-    uses[static_cast<size_t>(StreamCoder::kRaw)] = {
-        .num_planes = 1, .bytes = static_cast<uint32_t>(reader.rest().size())};
+    AddRaw(reader.rest().size(), &uses);
     return uses;
   }
-  PayloadHeader header;
-  VARVE_RETURN_IF_ERROR(ParsePayload(info, &reader, &header));
-  for (size_t p = 0; p < header.transform.element_bytes; ++p) {
-    StreamCoder coder{};
-    std::span<const std::byte> body;
-    VARVE_RETURN_IF_ERROR(StreamDecoder::TakeStream(&reader, &coder, &body)
-                              .WithContext("plane " + std::to_string(p)));
-    PlaneUse& use = uses[static_cast<size_t>(coder)];
-    ++use.num_planes;
-    use.bytes += static_cast<uint32_t>(kStreamHeaderBytes + body.size());
+  if (info.replay.has_value()) {
+    if (info.replay->target == ReplayTarget::kMoment) {
+      GradientPart part;
+      VARVE_RETURN_IF_ERROR(TakeGradient(info, &reader, &part));
+      if (part.info.predictor == Predictor::kRaw) {
+        AddRaw(part.payload.size(), &uses);
+      } else {
+        ByteReader gradient(part.payload);
+        VARVE_RETURN_IF_ERROR(AddPlanes(part.info, &gradient, &uses).WithContext("gradient"));
+      }
+    }
+    VARVE_ASSIGN_OR_RETURN(const bool is_exact, TakeNoResidual(&reader));
+    if (is_exact) {
+      // All that is left of the chunk is one byte, as of a constant plane.
+      if (info.replay->target != ReplayTarget::kMoment) {
+        uses[static_cast<size_t>(StreamCoder::kConstant)] = {.num_planes = 1, .bytes = 1};
+      }
+      return uses;
+    }
   }
-  if (!reader.rest().empty()) return SizeError("rest of the payload has", reader.rest().size(), 0);
+  VARVE_RETURN_IF_ERROR(AddPlanes(info, &reader, &uses));
   return uses;
 }
 
@@ -123,9 +190,16 @@ struct FrameDecoder::Scratch {
   ByteBuffer planes;
   ByteBuffer classes;
   ByteBuffer parts;
+  ByteBuffer gradient;    // of a replayed moment
+  ByteBuffer prediction;  // of a replay
   std::array<size_t, kMaxClasses> class_counts{};
   bool classified = false;
 
+  Status DecodeReplay(const FrameInfo& info, const FrameSourceBytes& sources, ByteReader* reader,
+                      std::span<std::byte> out);
+  // The rest of a payload. `base_raw` is empty for a keyframe.
+  Status DecodePlanes(const FrameInfo& info, std::span<const std::byte> base_raw,
+                      ByteReader* reader, std::span<std::byte> out);
   Status DecodePlane(ByteReader* reader, const FrameInfo& info, const PayloadHeader& header,
                      std::span<const std::byte> base_raw, std::span<uint8_t> scratch,
                      const uint8_t** plane);
@@ -143,43 +217,82 @@ FrameDecoder::~FrameDecoder() = default;
 Result<std::span<const std::byte>> RawPayload(std::span<const std::byte> frame) {
   VARVE_ASSIGN_OR_RETURN(const FrameInfo info, ParseFrame(frame));
   if (info.predictor != Predictor::kRaw) return std::span<const std::byte>();
-  const std::span<const std::byte> payload = frame.subspan(HeaderBytes(info.predictor));
+  const std::span<const std::byte> payload = frame.subspan(HeaderBytes(info));
   if (payload.size() != info.raw_bytes) {
     return SizeError("raw payload has", payload.size(), info.raw_bytes);
   }
   return payload;
 }
 
-Status FrameDecoder::Decode(std::span<const std::byte> frame, std::span<const std::byte> base_raw,
+Status FrameDecoder::Decode(std::span<const std::byte> frame, const FrameSourceBytes& sources,
                             std::span<std::byte> out) {
   VARVE_ASSIGN_OR_RETURN(const FrameInfo info, ParseFrame(frame));
   if (out.size() != info.raw_bytes) return SizeError("output has", out.size(), info.raw_bytes);
-  if (HasBase(info.predictor) && base_raw.size() != out.size()) {
-    return SizeError("base has", base_raw.size(), out.size());
+  for (size_t i = 0; i < info.num_sources; ++i) {
+    if (sources[i].size() != out.size()) {
+      return SizeError("source has", sources[i].size(), out.size());
+    }
   }
   if (info.predictor == Predictor::kRaw) {
     VARVE_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, RawPayload(frame));
     std::memcpy(out.data(), payload.data(), out.size());
     return Status::Ok();
   }
-  ByteReader reader(frame.subspan(HeaderBytes(info.predictor)));
+  ByteReader reader(frame.subspan(HeaderBytes(info)));
+  if (info.replay.has_value()) return scratch_->DecodeReplay(info, sources, &reader, out);
+  const bool has_base = HasSources(info.predictor);
+  return scratch_->DecodePlanes(info, has_base ? sources[0] : std::span<const std::byte>(), &reader,
+                                out);
+}
+
+Status FrameDecoder::Scratch::DecodeReplay(const FrameInfo& info, const FrameSourceBytes& sources,
+                                           ByteReader* reader, std::span<std::byte> out) {
+  std::span<const std::byte> of_step;
+  if (info.replay->target == ReplayTarget::kMoment) {
+    GradientPart part;
+    VARVE_RETURN_IF_ERROR(TakeGradient(info, reader, &part));
+    of_step = part.payload;
+    if (part.info.predictor == Predictor::kKeyframe) {
+      gradient.Truncate(0);
+      const std::span decoded(reinterpret_cast<std::byte*>(gradient.Room(part.info.raw_bytes)),
+                              part.info.raw_bytes);
+      ByteReader planes_of_gradient(part.payload);
+      VARVE_RETURN_IF_ERROR(
+          DecodePlanes(part.info, {}, &planes_of_gradient, decoded).WithContext("gradient"));
+      of_step = decoded;
+    }
+  }
+  VARVE_ASSIGN_OR_RETURN(const bool is_exact, TakeNoResidual(reader));
+  if (is_exact) {
+    PredictReplay(*info.replay, sources, of_step, out, level);
+    return Status::Ok();
+  }
+  prediction.Truncate(0);
+  const std::span predicted(reinterpret_cast<std::byte*>(prediction.Room(out.size())), out.size());
+  PredictReplay(*info.replay, sources, of_step, predicted, level);
+  return DecodePlanes(info, predicted, reader, out);
+}
+
+Status FrameDecoder::Scratch::DecodePlanes(const FrameInfo& info,
+                                           std::span<const std::byte> base_raw, ByteReader* reader,
+                                           std::span<std::byte> out) {
   PayloadHeader header;
-  VARVE_RETURN_IF_ERROR(ParsePayload(info, &reader, &header));
+  VARVE_RETURN_IF_ERROR(ParsePayload(info, reader, &header));
   const size_t unit_bytes = header.transform.element_bytes;
   const size_t num_units = out.size() / unit_bytes;
-  scratch_->planes.Truncate(0);
-  scratch_->classified = false;
-  uint8_t* const room = scratch_->planes.Room(out.size());
+  planes.Truncate(0);
+  classified = false;
+  uint8_t* const room = planes.Room(out.size());
   const uint8_t* pointers[kMaxPlanes];
   for (size_t p = 0; p < unit_bytes; ++p) {
-    VARVE_RETURN_IF_ERROR(scratch_
-                              ->DecodePlane(&reader, info, header, base_raw,
-                                            std::span(room + p * num_units, num_units),
-                                            &pointers[p])
+    VARVE_RETURN_IF_ERROR(DecodePlane(reader, info, header, base_raw,
+                                      std::span(room + p * num_units, num_units), &pointers[p])
                               .WithContext("plane " + std::to_string(p)));
   }
-  if (!reader.rest().empty()) return SizeError("rest of the payload has", reader.rest().size(), 0);
-  scratch_->JoinResidual(header, pointers, base_raw, out);
+  if (!reader->rest().empty()) {
+    return SizeError("rest of the payload has", reader->rest().size(), 0);
+  }
+  JoinResidual(header, pointers, base_raw, out);
   return Status::Ok();
 }
 

@@ -74,7 +74,7 @@ UNASKED_CALL = re.compile(r"(?<!\.value\()\)\s*(?:\.value\(\)|->)")
 HELD = re.compile(
     r"^\s*(?:const )?(?:auto|varve::Result<.*>|varve::Status) (\w+) =\s*([^\s(]+)\(", re.M
 )
-NO_RESULT = {"varve::ShardLayout::Whole"}
+NO_RESULT = {"varve::ShardLayout::Whole", "std::make_shared<varve::OptimizerStep>"}
 
 
 def dropped_statuses(text):

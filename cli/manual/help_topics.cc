@@ -57,8 +57,8 @@ strings "NaN", "Infinity" and "-Infinity".
   pending_bytes  encoded bytes of dead chunks that are still on disk
   disk_bytes     bytes that the file system has allocated to the store
   by_codec       an object by predictor of the chunks that have a frame (raw,
-                 keyframe, delta, scaled delta), of chunks raw_bytes
-                 stored_bytes
+                 keyframe, delta, scaled delta, replay), of chunks
+                 raw_bytes stored_bytes
   by_coder       the same bytes by the coder of each byte plane (raw, constant,
                  zstd, sparse, nibbles, classes, halves, rans), of planes
                  raw_bytes stored_bytes; header is what frames hold beside

@@ -15,11 +15,12 @@ namespace varve::internal {
 // How an element becomes a residual. The number is on disk, in the payload's first byte: never
 // renumber.
 enum class Transform : uint8_t {
-  kPlain = 0,         // the bits themselves
-  kRotate = 1,        // rotated left by one: the sign becomes the lowest bit
-  kSubtract = 2,      // zigzag(x - base), as integers
-  kSubtractOrd = 3,   // zigzag(ord(x) - ord(base)), ord = total order of the floats
-  kSubtractScale = 4  // zigzag(ord(x) - ord(scale * base)), F32 only
+  kPlain = 0,          // the bits themselves
+  kRotate = 1,         // rotated left by one: the sign becomes the lowest bit
+  kSubtract = 2,       // zigzag(x - base), as integers
+  kSubtractOrd = 3,    // zigzag(ord(x) - ord(base)), ord = total order of the floats
+  kSubtractScale = 4,  // zigzag(ord(x) - ord(scale * base)), F32 only
+  kNone = 5            // there is no residual: each element is the base's. Replays only
 };
 
 // Element sizes are 1, 2, 4 or 8 bytes. Only the subtracting transforms use `base`, and only

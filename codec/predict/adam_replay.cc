@@ -295,11 +295,6 @@ size_t ChooseFormula(int num_formulas, std::span<const std::byte> wanted, const 
   return least;
 }
 
-AdamState Round(const AdamState& state, size_t at, size_t bytes) {
-  return {state.moment.subspan(at, bytes), state.square.subspan(at, bytes),
-          state.weight.subspan(at, bytes)};
-}
-
 AdamRecipe ConstantsOf(const AdamStep& step) {
   const auto t = static_cast<double>(step.number);
   AdamRecipe recipe;
@@ -405,36 +400,6 @@ void PredictMoment(const AdamRecipe& recipe, std::span<const std::byte> moment_b
   };
   if (RunFormula<kNumMomentFormulas>(recipe.moment, run)) return;
   std::memcpy(out.data(), moment_before.data(), out.size());
-}
-
-AdamMatch MatchAdam(const AdamRecipe& recipe, const AdamState& before,
-                    std::span<const std::byte> gradient, const AdamState& after, CpuLevel level) {
-  constexpr size_t kRoundBytes = 4096;  // of each tensor. All that a round touches is 30 KiB
-  assert(after.moment.size() % 4 == 0);
-  AdamMatch match{.moment = recipe.has_bf16_gradient};
-  alignas(64) std::byte room[kRoundBytes];
-  for (size_t at = 0; at < after.moment.size(); at += kRoundBytes) {
-    const size_t bytes = std::min(kRoundBytes, after.moment.size() - at);
-    const AdamState from = Round(before, at, bytes), to = Round(after, at, bytes);
-    const std::span out(room, bytes);
-    const auto is_made = [&](std::span<const std::byte> wanted) {
-      return std::memcmp(out.data(), wanted.data(), bytes) == 0;
-    };
-    if (match.moment) {
-      PredictMoment(recipe, from.moment, gradient.subspan(at / 2, bytes / 2), out, level);
-      match.moment = is_made(to.moment);
-    }
-    if (match.square) {
-      PredictSquare(recipe, from.moment, to.moment, from.square, out, level);
-      match.square = is_made(to.square);
-    }
-    if (match.weight) {
-      PredictWeight(recipe, to.moment, to.square, from.weight, out, level);
-      match.weight = is_made(to.weight);
-    }
-    if (!match.moment && !match.square && !match.weight) break;
-  }
-  return match;
 }
 
 }  // namespace varve::internal

@@ -18,6 +18,8 @@
 //   PredictSquare(recipe, before.moment, after.moment, before.square, base);
 #pragma once
 
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -39,7 +41,7 @@ struct AdamStep {
 };
 
 // Optimizers round in different places. The letters stand for the constants of AdamRecipe. A "+"
-// within fma() is one rounding with its product. These numbers will be on disk: never renumber.
+// within fma() is one rounding with its product. These numbers are on disk: never renumber.
 enum class MomentFormula : uint8_t {
   kSumFusedGradient = 0,  // fma(rest1, g, beta1 * m)
   kLerpFused = 1,         // fma(rest1, g - m, m)
@@ -76,6 +78,19 @@ struct AdamRecipe {
   MomentFormula moment{};
   SquareFormula square{};
   WeightFormula weight{};
+
+  // In the order of a frame's header.
+  static constexpr std::array<float AdamRecipe::*, 9> kConstants = {
+      &AdamRecipe::beta1,      &AdamRecipe::rest1, &AdamRecipe::beta2,
+      &AdamRecipe::rest2,      &AdamRecipe::decay, &AdamRecipe::step_size,
+      &AdamRecipe::sqrt_bias2, &AdamRecipe::eps,   &AdamRecipe::gradient_scale};
+  // False: a trainer said something that is no number. No frame has such a recipe.
+  bool IsFinite() const {
+    for (const auto constant : kConstants) {
+      if (!std::isfinite(this->*constant)) return false;
+    }
+    return true;
+  }
 };
 
 // FP32 elements of the same places. All spans have the same size.
@@ -105,17 +120,5 @@ void RecoverGradient(const AdamRecipe& recipe, std::span<const std::byte> moment
 void PredictMoment(const AdamRecipe& recipe, std::span<const std::byte> moment_before,
                    std::span<const std::byte> gradient, std::span<std::byte> out,
                    CpuLevel level = DetectCpu());
-
-// Which predictions are exact, so that nothing of them needs to be stored. It goes through memory
-// once, and writes no prediction to it.
-struct AdamMatch {
-  bool moment = true;
-  bool square = true;
-  bool weight = true;
-};
-// Without a BF16 gradient the moment has no prediction.
-AdamMatch MatchAdam(const AdamRecipe& recipe, const AdamState& before,
-                    std::span<const std::byte> gradient, const AdamState& after,
-                    CpuLevel level = DetectCpu());
 
 }  // namespace varve::internal

@@ -56,9 +56,9 @@ struct CheckpointInfo {
   std::vector<std::string> tags;  // sorted
 };
 
-// Counts the chunks that are stored in one way: "raw", "keyframe", "delta" or "scaled delta"
-// (varve/options.h, docs/frame.md). A chunk that is only a reference to another chunk, or to the
-// chunk of a master, is not counted. An encoded chunk is called a frame.
+// Counts the chunks that are stored in one way: "raw", "keyframe", "delta", "scaled delta" or
+// "replay" (varve/options.h, docs/frame.md). A chunk that is only a reference to another chunk, or
+// to the chunk of a master, is not counted. An encoded chunk is called a frame.
 struct CodecUse {
   std::string codec;
   uint64_t num_chunks = 0;

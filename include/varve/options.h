@@ -6,9 +6,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "varve/optimizer_step.h"
 
 namespace varve {
 
@@ -51,8 +54,14 @@ struct StoreOptions {
   // keyframe may start several chains. 1 = no deltas.
   int max_delta_depth = 8;
   // The most encoded bytes in a chain, as a multiple of the encoded bytes of its keyframe. When a
-  // chain would get more, the next delta is made against the keyframe again.
+  // chain would get more, the next delta is made against the keyframe again. It does not bound what
+  // is predicted from a step of an optimizer (SaveOptions::optimizer_step).
   double max_path_ratio = 2.0;
+  // The same as `max_delta_depth` for chunks that are predicted from a step of an optimizer. The
+  // chain of a weight grows by one with each such step. With 16, at most 14 such steps follow each
+  // other, and a step that is predicted from keyframes comes next. To restore the last of the 14, a
+  // reader decodes 15 states. 1 to 3 = no such predictions.
+  int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its
   // key. To read it, no key is needed. A key for a store that is not sealed is an error.
@@ -104,6 +113,14 @@ struct SaveOptions {
   // They are threads of varve. The worker threads of TBB, which the trainer may use, do no work for
   // this save. Use it for saves in the background of a training.
   bool low_priority = false;
+  // The step of an optimizer that lies between the parent and this save. With it, a save of each
+  // step stores little. Null = it is not known, or it was not one step. It makes no difference
+  // without a parent, with `from_keyframes`, with another compression than kAuto or kMax, and in a
+  // store that was made for Entropy::kZstd or by a version of varve without replays.
+  std::shared_ptr<const OptimizerStep> optimizer_step{};
+  // True: predicts chunks from the keyframes of the parent's chains, and never from later chunks of
+  // them. Use it for a step that stays when the steps before it are dropped.
+  bool from_keyframes = false;
 };
 
 struct CopyOptions {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads the raw bytes of a chunk reference and verifies them. It fetches the frame, decodes the
-// chain of its bases from the far end, and checks the digest of every link before it uses the link.
-// It checks the digest of the result before it returns it. Thread rule: any thread, each with its
-// own ChunkScratch.
+// Reads the raw bytes of a chunk reference and verifies them, with all chunks that it is predicted
+// from (frame_graph.h). Thread rule: any thread, each with its own ChunkScratch.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +14,7 @@
 #include "codec/frame.h"
 #include "store/db/database.h"
 #include "store/db/fetched_frames.h"
+#include "store/db/frame_graph.h"
 #include "store/format/record.h"
 #include "varve/result.h"
 
@@ -24,9 +23,7 @@ namespace varve::internal {
 // Buffers that one thread reuses from chunk to chunk.
 struct ChunkScratch {
   const FetchedFrames* fetched = nullptr;  // looked at before the database, if it is not null
-  FrameDecoder decoder;
-  ReusedBuffer bytes;
-  ReusedBuffer previous;
+  FrameScratch frames;
   ReusedBuffer source;
 };
 
@@ -35,17 +32,6 @@ struct ChunkBuffer {
   rocksdb::PinnableSlice frame;
   ReusedBuffer decoded;
 };
-
-// A stored chunk as a base for a delta.
-struct StoredChunk {
-  FrameInfo info;
-  uint32_t frame_bytes = 0;
-  std::vector<std::byte> raw;
-};
-
-// The most frames of a chain. Writers stay below this whatever their options say. Hostile bytes
-// might not.
-inline constexpr int kMaxChain = 64;
 
 class ChunkReader {
  public:
@@ -56,6 +42,11 @@ class ChunkReader {
   // be behind its writer. kCorruption: the bytes differ from what was written.
   Status Read(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
               ChunkScratch* scratch) const;
+
+  // As Read, for several stored chunks of one size that are predicted from each other, or from the
+  // same chunks. Each frame is decoded once. Any error: read them one by one.
+  Status ReadTogether(std::span<const ChunkRef* const> refs,
+                      std::span<const std::span<std::byte>> out, ChunkScratch* scratch) const;
 
   // As Read, for a caller that copies the bytes on. A chunk that is stored raw is returned where
   // its frame lies, without a copy. The result has `raw_bytes` bytes and is valid until `buffer` is
@@ -73,26 +64,24 @@ class ChunkReader {
   Status MakeDerived(const ChunkRef& ref, DType dtype, std::span<const std::byte> source,
                      std::span<std::byte> out) const;
 
-  // Reads the frame at an address, its base, the base's base and so on down to the keyframe. Each
-  // is decoded and verified against its own header. result.front() is the frame itself.
-  Result<std::vector<StoredChunk>> ReadChain(ChunkAddress address, ChunkScratch* scratch) const;
+  // The frames of chunks that others may be predicted from, and these chunks, decoded and verified.
+  Result<FrameGraph> FetchGraph(std::span<const FrameSource> chunks) const {
+    return FrameGraph::Fetch(*database_, chunks, nullptr);
+  }
+  Status DecodeInto(const FrameGraph& graph, std::span<const ChunkAddress> chunks,
+                    std::span<const std::span<std::byte>> out, ChunkScratch* scratch) const {
+    return graph.DecodeInto(digest_seed_, chunks, out, &scratch->frames);
+  }
+  Result<std::vector<StoredChunk>> Decode(const FrameGraph& graph,
+                                          std::span<const ChunkAddress> chunks,
+                                          ChunkScratch* scratch) const {
+    return graph.Decode(digest_seed_, chunks, &scratch->frames);
+  }
 
  private:
-  // The frames from an address down to the keyframe.
-  struct Link {
-    ChunkAddress address;
-    FrameInfo info;
-    rocksdb::PinnableSlice frame;
-  };
-  using Chain = std::vector<Link>;
-  // The chain of a frame that holds `raw_bytes`.
-  Result<Chain> FetchChain(ChunkAddress address, size_t raw_bytes,
+  // The frames of a chunk that has `raw_bytes`.
+  Result<FrameGraph> Fetch(ChunkAddress address, size_t raw_bytes,
                            const ChunkScratch& scratch) const;
-  Result<Chain> FetchChain(ChunkAddress address, const ChunkScratch& scratch) const;
-  // Decodes the first frame of a chain into `out`. Its digest must be `expected`, or else the
-  // digest in its own header.
-  Status DecodeChain(const Chain& chain, const std::optional<Digest>& expected,
-                     std::span<std::byte> out, ChunkScratch* scratch) const;
   // The verified bytes within a frame that holds them unchanged.
   Result<std::span<const std::byte>> RawBytes(ChunkAddress address,
                                               const rocksdb::PinnableSlice& frame,
@@ -101,8 +90,6 @@ class ChunkReader {
                      ChunkScratch* scratch) const;
   // The chunk that a reference names must have `raw_bytes`, which its tensor leaves room for.
   static Status CheckSize(const ChunkRef& ref, size_t raw_bytes);
-  Status CheckDigest(ChunkAddress address, std::span<const std::byte> raw,
-                     const Digest& expected) const;
 
   const Database* const database_;
   const uint64_t digest_seed_;

@@ -78,11 +78,12 @@ Status PrepareFolder(const fs::path& path) {
   return Status::Ok();
 }
 
-FormatFile NewFormat(const CreateOptions& options) {
+FormatFile NewFormat(const CreateOptions& options, uint64_t features) {
   FormatFile format;
   format.store_id = {RandomNumber(), RandomNumber()};
   format.digest_seed = options.digest_seed.value_or(RandomNumber());
-  if (options.store.entropy != Entropy::kZstd) format.incompatible |= kRansFeature;
+  if (options.store.entropy != Entropy::kZstd)
+    format.incompatible = kIncompatibleFeatures & features;
   if (!options.store.key.empty()) format.read_compatible |= kSealedFeature;
   return format;
 }
@@ -90,13 +91,14 @@ FormatFile NewFormat(const CreateOptions& options) {
 }  // namespace
 
 Result<std::unique_ptr<StoreImpl>> StoreImpl::CreatePath(const fs::path& path,
-                                                         const CreateOptions& options) {
+                                                         const CreateOptions& options,
+                                                         uint64_t features) {
   VARVE_RETURN_IF_ERROR(MakeDurableFolders(path));
   const CreateLock lock(path);
   VARVE_RETURN_IF_ERROR(lock.status());
   VARVE_RETURN_IF_ERROR(PrepareFolder(path));
   VARVE_RETURN_IF_ERROR(RequireThread(path));
-  const FormatFile format = NewFormat(options);
+  const FormatFile format = NewFormat(options, features);
   VARVE_ASSIGN_OR_RETURN(const auto sealer,
                          MakeSealer(path, options.store, format, /*for_writing=*/true));
   VARVE_ASSIGN_OR_RETURN(auto database, Database::Create(path, sealer));

@@ -26,10 +26,14 @@ FetchedFrames::FetchedFrames(const Database& database, std::vector<ChunkAddress>
     for (const auto& [address, frame] : found) {
       bytes += frame.size();
       const auto info = ParseFrame(AsBytes({frame.data(), frame.size()}));
-      // Whoever decodes a frame says what is wrong with it. The address of a base is smaller, or
+      // Whoever decodes a frame says what is wrong with it. The address of a source is smaller, or
       // the frame is damaged, so this ends.
-      const bool has_base = info.ok() && info->base.has_value() && *info->base < address;
-      if (has_base && !frames_.contains(*info->base)) addresses.push_back(*info->base);
+      if (!info.ok()) continue;
+      for (const FrameSource& source : info->sources()) {
+        const bool is_new = source.address < address && !found.contains(source.address) &&
+                            !frames_.contains(source.address);
+        if (is_new) addresses.push_back(source.address);
+      }
     }
     frames_.merge(found);
   }

@@ -13,8 +13,8 @@ namespace varve::internal {
 class FetchedFrames {
  public:
   FetchedFrames() = default;
-  // Fetches frames, their bases, the bases of those and so on, up to a limit of memory. What cannot
-  // be had is left out, and whoever needs it reads it alone.
+  // Fetches frames, their sources, the sources of those and so on, up to a limit of memory. What
+  // cannot be had is left out, and whoever needs it reads it alone.
   FetchedFrames(const Database& database, std::vector<ChunkAddress> addresses);
 
   // Null: it was not fetched.

@@ -197,15 +197,15 @@ Result<const SaveBlock*> ReferenceCounts::FindBlock(ChunkAddress address) {
               .first->second;
 }
 
-Result<const BaseEdge*> ReferenceCounts::FindEdge(ChunkAddress address) {
+Result<std::span<const BaseEdge>> ReferenceCounts::FindEdges(ChunkAddress address) {
   VARVE_ASSIGN_OR_RETURN(const SaveBlock* const block, FindBlock(address));
-  const auto edge = std::ranges::lower_bound(block->edges, address.ordinal, {}, &BaseEdge::ordinal);
-  if (edge == block->edges.end() || edge->ordinal != address.ordinal) return nullptr;
-  if (edge->base >= address) {
+  const std::span<const BaseEdge> edges = block->EdgesOf(address.ordinal);
+  for (const BaseEdge& edge : edges) {
+    if (edge.base < address) continue;
     return Status::Corruption(Describe(address.save_id, Counted::kChunk, address.ordinal) +
-                              ": its base has no smaller address");
+                              ": its source has no smaller address");
   }
-  return &*edge;
+  return edges;
 }
 
 Result<CoderTotals> ReferenceCounts::PlanesOf(const Frame& frame) {
@@ -289,14 +289,16 @@ bool HasReadableCount(const Database& database, ChunkAddress address) {
   return block.ok() && (!block->has_value() || DecodeCounts(**block).ok());
 }
 
-// A frame that becomes live again refers to its base again, and so on down the chain.
+// A frame that becomes live again refers to its sources again, and so on down to frames without.
 Status ReferenceCounts::AddFrame(const Frame& frame) {
-  std::optional<Frame> next = frame;
-  while (next.has_value()) {
-    VARVE_ASSIGN_OR_RETURN(const bool revived, AddOne(*next));
-    if (!revived) return Status::Ok();
-    VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, FindEdge(next->address));
-    next = edge == nullptr ? std::nullopt : std::optional(FrameOf(*edge));
+  std::vector<Frame> left = {frame};
+  while (!left.empty()) {
+    const Frame next = left.back();
+    left.pop_back();
+    VARVE_ASSIGN_OR_RETURN(const bool revived, AddOne(next));
+    if (!revived) continue;
+    VARVE_ASSIGN_OR_RETURN(const std::span<const BaseEdge> edges, FindEdges(next.address));
+    for (const BaseEdge& edge : edges) left.push_back(FrameOf(edge));
   }
   return Status::Ok();
 }
@@ -347,16 +349,18 @@ Status ReferenceCounts::AddList(ListAddress list) {
   return Status::Ok();
 }
 
-// A frame that dies releases its base, and so on down the chain.
+// A frame that dies releases its sources, and so on down to frames without.
 Status ReferenceCounts::ReleaseFrame(const Frame& frame, CommitBatch* batch) {
-  std::optional<Frame> next = frame;
-  while (next.has_value()) {
-    VARVE_ASSIGN_OR_RETURN(const bool died, ReleaseOne(*next, batch));
-    if (!died) return Status::Ok();
-    const Result<const BaseEdge*> found = FindEdge(next->address);
-    if (!found.ok() && NoteIfDamaged(found.status())) return Status::Ok();  // its base stays
-    VARVE_ASSIGN_OR_RETURN(const BaseEdge* edge, found);
-    next = edge == nullptr ? std::nullopt : std::optional(FrameOf(*edge));
+  std::vector<Frame> left = {frame};
+  while (!left.empty()) {
+    const Frame next = left.back();
+    left.pop_back();
+    VARVE_ASSIGN_OR_RETURN(const bool died, ReleaseOne(next, batch));
+    if (!died) continue;
+    const auto found = FindEdges(next.address);
+    if (!found.ok() && NoteIfDamaged(found.status())) continue;  // its sources stay
+    VARVE_ASSIGN_OR_RETURN(const std::span<const BaseEdge> edges, found);
+    for (const BaseEdge& edge : edges) left.push_back(FrameOf(edge));
   }
   return Status::Ok();
 }

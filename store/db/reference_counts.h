@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Counts of references. The count of a list is the number of tensor records that name it. The count
-// of a chunk is the number of lists that name it (stored or derived) and of frames that are deltas
-// of it. This class holds the counts that one commit touches. It lets no count fall below zero,
-// follows every release down to the bases, and writes the result into the commit's batch. Thread
-// rule: one thread. It must hold the commit mutex if it changes counts.
+// of a chunk is the number of lists that name it (stored or derived) and of times that frames name
+// it as a source. This class holds the counts that one commit touches. It lets no count fall below
+// zero, follows every release down to the sources, and writes the result into the commit's batch.
+// Thread rule: one thread. It must hold the commit mutex if it changes counts.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ inline constexpr uint32_t kDeadBit = uint32_t{1} << 31;
 inline constexpr uint32_t kMaxCount = kDeadBit - 1;
 
 // True when the records that count a chunk can be read. A chunk whose count is unknown may be dead,
-// and its bases gone. It may be shared with a step that names it, but with no other.
+// and its sources gone. It may be shared with a step that names it, but with no other.
 bool HasReadableCount(const Database& database, ChunkAddress address);
 
 // Texts of damage in records. Each text is kept once, and only the first of many are kept.
@@ -74,7 +74,7 @@ class ReferenceCounts {
   // and are added below.
   Status AddSave(uint64_t save_id, const SaveRecord& record, const SaveBlock& frames);
 
-  // Adds one reference. A dead chunk that is still on disk becomes live again, with its bases.
+  // Adds one reference. A dead chunk that is still on disk becomes live again, with its sources.
   // kNotFound: it is gone. If a count cannot be read, or its save has no record, this changes
   // nothing there or below. The chunk or list is then never released, and it is noted as damage.
   // The caller must know in that case that a step names the chunk or the list, and that nobody
@@ -83,9 +83,9 @@ class ReferenceCounts {
   Status AddList(ListAddress list);
 
   // Removes one reference. Removing the last one of a list deletes it and releases its chunks.
-  // Removing the last one of a chunk marks it dead and releases its base. Three things are noted as
-  // damage, and what they name stays: a list that is missing or malformed, a frame whose base is
-  // unknown, and a count that is 0 already.
+  // Removing the last one of a chunk marks it dead and releases its sources. Three things are noted
+  // as damage, and what they name stays: a list that is missing or malformed, a frame whose sources
+  // are unknown, and a count that is 0 already.
   Status ReleaseList(ListAddress list, CommitBatch* batch);
 
   // For a reclaim: notes that the frame has left the disk. Once nothing is left of the save, it
@@ -143,7 +143,7 @@ class ReferenceCounts {
   bool NoteIfUncounted(const Result<uint32_t*>& count);
   Result<SaveEntry*> FindSave(uint64_t save_id);
   Result<const SaveBlock*> FindBlock(ChunkAddress address);
-  Result<const BaseEdge*> FindEdge(ChunkAddress address);
+  Result<std::span<const BaseEdge>> FindEdges(ChunkAddress address);
   Result<CoderTotals> PlanesOf(const Frame& frame);
   // The first adds a frame to the live totals of its save, the next removes it.
   Status AddToTotals(const Frame& frame, SaveEntry* entry);

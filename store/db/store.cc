@@ -150,6 +150,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::Start(const fs::path& path,
   store->path_ = path;
   store->options_ = options;
   store->options_.max_delta_depth = std::clamp(options.max_delta_depth, 1, kMaxChain - 1);
+  store->options_.max_replay_depth = std::clamp(options.max_replay_depth, 1, kMaxChain - 1);
   // Programs that do not know rANS may use the store, too.
   if ((format.incompatible & kRansFeature) == 0) store->options_.entropy = Entropy::kZstd;
   store->format_ = format;

@@ -49,9 +49,11 @@ class StoreImpl : public Store {
  public:
   static Result<std::unique_ptr<StoreImpl>> OpenPath(const std::filesystem::path& path,
                                                      const StoreOptions& options, bool for_writing);
-  // Makes the store and opens it for writing. varve/store.h lists the errors of Store::Create.
+  // Makes the store and opens it for writing. varve/store.h lists the errors of Store::Create. The
+  // store has none but these incompatible features.
   static Result<std::unique_ptr<StoreImpl>> CreatePath(const std::filesystem::path& path,
-                                                       const CreateOptions& options);
+                                                       const CreateOptions& options,
+                                                       uint64_t features = kIncompatibleFeatures);
   // Returns null for a store that is not sealed, and for a reader without the key.
   // kFailedPrecondition: a writer of a sealed store has no key, or a store that is not sealed was
   // given one.

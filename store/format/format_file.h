@@ -16,8 +16,9 @@ inline constexpr uint32_t kFormatVersion = 1;
 inline constexpr std::string_view kFormatFileName = "FORMAT";
 
 // Features that a program must know to use the store.
-inline constexpr uint64_t kRansFeature = 1;  // frames may have version 2 and hold rANS streams
-inline constexpr uint64_t kIncompatibleFeatures = kRansFeature;
+inline constexpr uint64_t kRansFeature = 1;    // frames may have version 2 and hold rANS streams
+inline constexpr uint64_t kReplayFeature = 2;  // frames may have version 3: replays of a step
+inline constexpr uint64_t kIncompatibleFeatures = kRansFeature | kReplayFeature;
 // Features that a program must know to write to the store.
 inline constexpr uint64_t kSealedFeature = 1;  // the manifest and all tables have tags (sealer.h)
 inline constexpr uint64_t kReadCompatibleFeatures = kSealedFeature;

@@ -109,8 +109,12 @@ Result<std::vector<BaseEdge>> DecodeEdges(const flatbuffers::Vector<const fb::Ba
     edge.base_raw_bytes = e->base_raw_bytes();
     edge.base_stored_bytes = e->base_stored_bytes();
     VARVE_ASSIGN_OR_RETURN(edge.base_predictor, CheckPredictor("save block", e->base_predictor()));
-    if (!out.empty() && out.back().ordinal >= edge.ordinal) {
-      return Damaged("save block", "ordinals of deltas do not rise");
+    if (!out.empty() && out.back().ordinal > edge.ordinal) {
+      return Damaged("save block", "ordinals of deltas fall");
+    }
+    if (out.size() >= kMaxSources && out[out.size() - kMaxSources].ordinal == edge.ordinal) {
+      return Damaged("save block",
+                     "a frame has more than " + std::to_string(kMaxSources) + " sources");
     }
     out.push_back(edge);
   }
@@ -427,16 +431,26 @@ Result<SaveRecord> DecodeSaveRecord(std::string_view value) {
   return out;
 }
 
+std::span<const BaseEdge> SaveBlock::EdgesOf(uint32_t ordinal) const {
+  const auto [begin, end] = std::ranges::equal_range(edges, ordinal, {}, &BaseEdge::ordinal);
+  return {begin, end};
+}
+
 CoderTotals SaveBlock::PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const {
   const auto begin = std::ranges::lower_bound(planes, ordinal, {}, &CodedPlanes::ordinal);
   uint64_t num_planes = 0;
   auto end = begin;
   for (; end != planes.end() && end->ordinal == ordinal; ++end) num_planes += end->num_planes;
   CoderTotals totals{};
+  uint64_t planes_before = 0;
   for (auto it = begin; it != end; ++it) {
-    // All planes of a frame have the same length.
+    // All planes of a frame have the same length. Those of a replayed moment may not, and then this
+    // is a share.
+    const auto raw_of = [&](uint64_t n) { return raw_bytes * n / num_planes; };
+    const uint64_t planes_here = planes_before + it->num_planes;
     totals[static_cast<size_t>(it->coder)] = {
-        it->num_planes, uint64_t{raw_bytes} * it->num_planes / num_planes, it->bytes};
+        it->num_planes, raw_of(planes_here) - raw_of(planes_before), it->bytes};
+    planes_before = planes_here;
   }
   return totals;
 }

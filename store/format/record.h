@@ -152,7 +152,7 @@ struct SaveRecord {
 std::string EncodeSaveRecord(const SaveRecord& record);
 Result<SaveRecord> DecodeSaveRecord(std::string_view value);
 
-// The frame at `ordinal` is a delta of `base`.
+// The frame at `ordinal` is predicted from `base`.
 struct BaseEdge {
   uint32_t ordinal = 0;
   ChunkAddress base;
@@ -172,9 +172,12 @@ struct CodedPlanes {
 
 // What 4,096 frames of a save are made of.
 struct SaveBlock {
-  std::vector<BaseEdge> edges;      // by rising ordinal
+  // By rising ordinal. A frame has as many as it has sources, in their order.
+  std::vector<BaseEdge> edges;
   std::vector<CodedPlanes> planes;  // by rising ordinal, then coder. Empty when unknown
 
+  // Returns the edges of a frame.
+  std::span<const BaseEdge> EdgesOf(uint32_t ordinal) const;
   // Returns the planes of a frame that holds `raw_bytes`.
   CoderTotals PlanesOf(uint32_t ordinal, uint32_t raw_bytes) const;
 };

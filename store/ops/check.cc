@@ -122,6 +122,8 @@ class Checker {
   Status CheckIndex();
   Status CheckFiles();
   Status ReadData();
+  Status ReadStored(const ChunkRef& ref, std::span<std::byte> out, ChunkScratch* scratch) const;
+  Status CompareEdges(ChunkAddress address, const FrameInfo& info) const;
   Status NameUsers();
 
   const StoreImpl* const store_;
@@ -141,7 +143,8 @@ class Checker {
   std::map<std::vector<ListAddress>, std::string> content_users_;
   std::map<uint64_t, SaveRecord> saves_;
   std::set<uint64_t> recorded_;  // saves with a record, damaged ones too
-  std::map<ChunkAddress, BaseEdge> edges_;
+  std::multimap<ChunkAddress, BaseEdge> edges_;
+  std::set<uint64_t> saves_without_edges_;  // an error says so
 
   struct Unnamed {
     size_t error;  // index in the report
@@ -348,13 +351,15 @@ Status Checker::LoadSaves() {
     const Result<SaveBlock> block = DecodeSaveBlock(value);
     if (!block.ok()) {
       Error(where + block.status().message());
+      saves_without_edges_.insert(parsed->save_id);
       return Status::Ok();
     }
     for (const BaseEdge& edge : block->edges) {
       const ChunkAddress address{parsed->save_id, edge.ordinal};
       if (edge.base >= address) {
-        Error("chunk " + Name(address.save_id, address.ordinal) + ": its base " +
+        Error("chunk " + Name(address.save_id, address.ordinal) + ": its source " +
               Name(edge.base.save_id, edge.base.ordinal) + " has no smaller address");
+        saves_without_edges_.insert(parsed->save_id);
       } else {
         edges_.emplace(address, edge);
       }
@@ -373,7 +378,8 @@ Status Checker::CheckStateAndMeta() {
   return CheckMeta(*db_, highest_save_id, checked);
 }
 
-// Bases have smaller addresses than their deltas. So going down visits every delta before its base.
+// Sources have smaller addresses. So going down visits every chunk before those it is predicted
+// from.
 void Checker::CountBases() {
   for (auto it = edges_.rbegin(); it != edges_.rend(); ++it) {
     const auto delta = chunks_.find(it->first);
@@ -534,6 +540,43 @@ Status Checker::CheckFiles() {
   return Status::Ok();
 }
 
+Status Checker::ReadStored(const ChunkRef& ref, std::span<std::byte> out,
+                           ChunkScratch* scratch) const {
+  const ChunkReader& reader = store_->chunk_reader();
+  const FrameSource wanted{ref.address, ref.digest};
+  VARVE_ASSIGN_OR_RETURN(const FrameGraph graph, reader.FetchGraph({&wanted, 1}));
+  if (graph.info().raw_bytes != out.size()) {
+    return Status::Corruption(FrameName(ref.address) + " holds " +
+                              std::to_string(graph.info().raw_bytes) + " raw bytes, expected " +
+                              std::to_string(out.size()));
+  }
+  VARVE_RETURN_IF_ERROR(reader.DecodeInto(graph, {&ref.address, 1}, {&out, 1}, scratch));
+  return CompareEdges(ref.address, graph.info());
+}
+
+// Counts follow the edges, and readers the header. Without an edge a source may be dropped.
+Status Checker::CompareEdges(ChunkAddress address, const FrameInfo& info) const {
+  if (saves_without_edges_.contains(address.save_id)) return Status::Ok();  // that is an error
+  const auto name = [](ChunkAddress source, const Digest& digest) {
+    return FrameName(source) + " with digest " + ToHex(digest);
+  };
+  std::vector<std::string> by_frame, by_save;
+  for (const FrameSource& source : info.sources()) {
+    by_frame.push_back(name(source.address, source.digest));
+  }
+  const auto [begin, end] = edges_.equal_range(address);
+  for (auto edge = begin; edge != end; ++edge) {
+    by_save.push_back(name(edge->second.base, edge->second.base_digest));
+  }
+  const auto [of_frame, of_save] = std::ranges::mismatch(by_frame, by_save);
+  if (of_frame == by_frame.end() && of_save == by_save.end()) return Status::Ok();
+  const auto named = [](const auto& at, const auto& all) {
+    return at == all.end() ? "nothing" : *at;
+  };
+  return Status::Corruption(FrameName(address) + " is predicted from " + named(of_frame, by_frame) +
+                            ", and its save names " + named(of_save, by_save) + " there");
+}
+
 Status Checker::ReadData() {
   struct Work {
     ChunkRef ref;
@@ -571,7 +614,9 @@ Status Checker::ReadData() {
       worker.out.resize(item.ref.raw_bytes);
       // The type only matters for derived chunks. The digest decides which 16-bit type it is.
       Status status =
-          store_->chunk_reader().Read(item.ref, DType::kBF16, worker.out, &worker.scratch);
+          item.ref.kind == ChunkKind::kStored
+              ? ReadStored(item.ref, worker.out, &worker.scratch)
+              : store_->chunk_reader().Read(item.ref, DType::kBF16, worker.out, &worker.scratch);
       if (!status.ok() && item.ref.kind == ChunkKind::kDerived) {
         status = store_->chunk_reader().Read(item.ref, DType::kF16, worker.out, &worker.scratch);
       }

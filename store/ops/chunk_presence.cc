@@ -30,29 +30,36 @@ Status ChunkPresence::Find(ChunkAddress address) {
   const auto name = [](ChunkAddress chunk) {
     return std::to_string(chunk.save_id) + "/" + std::to_string(chunk.ordinal);
   };
-  for (ChunkAddress at = address;;) {
+  std::set<ChunkAddress> wanted = {address};
+  while (!wanted.empty()) {
+    const ChunkAddress at = *wanted.rbegin();  // all that name it have been looked at
+    wanted.erase(at);
     if (!LiesInFile(at)) {
       return Status::Corruption((at == address ? "chunk " + name(at)
-                                               : "chunk " + name(at) + ", to which chunk " +
-                                                     name(address) + " is a difference,") +
+                                               : "chunk " + name(at) + ", which chunk " +
+                                                     name(address) + " is predicted from,") +
                                 " lies in no file");
     }
-    VARVE_ASSIGN_OR_RETURN(const auto base, BaseOf(at));
-    if (!base.has_value() || *base >= at) return Status::Ok();
-    at = *base;
+    VARVE_ASSIGN_OR_RETURN(const std::vector<ChunkAddress> sources, SourcesOf(at));
+    for (const ChunkAddress source : sources) {
+      if (source < at) wanted.insert(source);
+    }
   }
+  return Status::Ok();
 }
 
-Result<std::optional<ChunkAddress>> ChunkPresence::BaseOf(ChunkAddress address) {
-  if (const std::optional<Block>& block = FindBlock(address)) {
-    const auto base = block->find(address.ordinal);
-    return base == block->end() ? std::nullopt : std::optional(base->second);
+Result<std::vector<ChunkAddress>> ChunkPresence::SourcesOf(ChunkAddress address) {
+  std::vector<ChunkAddress> sources;
+  if (const std::optional<SaveBlock>& block = FindBlock(address)) {
+    for (const BaseEdge& edge : block->EdgesOf(address.ordinal)) sources.push_back(edge.base);
+    return sources;
   }
   rocksdb::PinnableSlice frame;
   VARVE_RETURN_IF_ERROR(db_->GetFrame(address, &frame));
   VARVE_ASSIGN_OR_RETURN(const FrameInfo info,
                          ParseFrame(AsBytes(std::string_view(frame.data(), frame.size()))));
-  return info.base;
+  for (const FrameSource& source : info.sources()) sources.push_back(source.address);
+  return sources;
 }
 
 bool ChunkPresence::LiesInFile(ChunkAddress address) const {
@@ -60,16 +67,14 @@ bool ChunkPresence::LiesInFile(ChunkAddress address) const {
   return after != ranges_.begin() && std::prev(after)->second >= address;
 }
 
-const std::optional<ChunkPresence::Block>& ChunkPresence::FindBlock(ChunkAddress address) {
+const std::optional<SaveBlock>& ChunkPresence::FindBlock(ChunkAddress address) {
   const uint32_t number = address.ordinal / kCountsPerBlock;
   const auto [it, is_new] = blocks_.try_emplace({address.save_id, number});
   if (!is_new) return it->second;
   const auto value = db_->Get(Family::kBirths, keys::SaveBlock(address.save_id, number));
   if (!value.ok() || !value->has_value()) return it->second;
-  const Result<SaveBlock> block = DecodeSaveBlock(**value);
-  if (!block.ok()) return it->second;
-  it->second.emplace();
-  for (const BaseEdge& edge : block->edges) it->second->emplace(edge.ordinal, edge.base);
+  Result<SaveBlock> block = DecodeSaveBlock(**value);
+  if (block.ok()) it->second = *std::move(block);
   return it->second;
 }
 

@@ -17,22 +17,20 @@ class ChunkPresence {
  public:
   static Result<ChunkPresence> Of(const StoreImpl& store);
 
-  // kCorruption: the chunk, or one that it is a difference to, lies in no file. Where no record
-  // says to which chunk one is a difference, its frame is read, which says so, too.
+  // kCorruption: the chunk, or one that it is predicted from, lies in no file. Where no record
+  // says from which chunks one is predicted, its frame is read, which says so, too.
   Status Find(ChunkAddress address);
 
  private:
-  using Block = std::map<uint32_t, ChunkAddress>;  // from an ordinal to its base
-
   explicit ChunkPresence(const Database* db) : db_(db) {}
   bool LiesInFile(ChunkAddress address) const;
-  Result<std::optional<ChunkAddress>> BaseOf(ChunkAddress address);
-  const std::optional<Block>& FindBlock(ChunkAddress address);
+  Result<std::vector<ChunkAddress>> SourcesOf(ChunkAddress address);
+  const std::optional<SaveBlock>& FindBlock(ChunkAddress address);
 
   const Database* db_;
   std::map<ChunkAddress, ChunkAddress> ranges_;  // of the files: from the first to the last chunk
   // By save and number. Empty: it cannot be read.
-  std::map<std::pair<uint64_t, uint32_t>, std::optional<Block>> blocks_;
+  std::map<std::pair<uint64_t, uint32_t>, std::optional<SaveBlock>> blocks_;
 };
 
 }  // namespace varve::internal

@@ -36,9 +36,8 @@ class SaveCursor {
     return true;
   }
 
-  // Returns the edge of a chunk of the last save that Dies was asked about. Null = the chunk has no
-  // base.
-  Result<const BaseEdge*> FindEdge(const Release& chunk) {
+  // Returns the edges of a chunk of the last save that Dies was asked about.
+  Result<std::span<const BaseEdge>> FindEdges(const Release& chunk) {
     const uint32_t number = chunk.number / kCountsPerBlock;
     if (frames_block_ != number) {
       VARVE_ASSIGN_OR_RETURN(const auto value,
@@ -46,16 +45,18 @@ class SaveCursor {
       frames_ = value.has_value() ? DecodeSaveBlock(*value) : SaveBlock{};
       frames_block_ = number;
     }
-    if (!frames_.ok()) {  // its base stays
+    if (!frames_.ok()) {  // its sources stay
       damage_->AddUncounted(frames_.status().WithContext("save " + std::to_string(save_id_)));
-      return nullptr;
+      return std::span<const BaseEdge>();
     }
-    const auto edge =
-        std::ranges::lower_bound(frames_->edges, chunk.number, {}, &BaseEdge::ordinal);
-    if (edge == frames_->edges.end() || edge->ordinal != chunk.number) return nullptr;
-    if (edge->base < ChunkAddress{chunk.save_id, chunk.number}) return &*edge;
-    damage_->AddUncounted(Status::Corruption(Name(chunk) + ": its base has no smaller address"));
-    return nullptr;
+    const std::span<const BaseEdge> edges = frames_->EdgesOf(chunk.number);
+    for (const BaseEdge& edge : edges) {
+      if (edge.base < ChunkAddress{chunk.save_id, chunk.number}) continue;
+      damage_->AddUncounted(
+          Status::Corruption(Name(chunk) + ": its source has no smaller address"));
+      return std::span<const BaseEdge>();
+    }
+    return edges;
   }
 
  private:
@@ -197,10 +198,11 @@ Status DropForecaster::FollowChunks() {
     VARVE_ASSIGN_OR_RETURN(const bool dies, cursor.Dies(*released));
     if (!dies) continue;
     NoteDeath(released->what);
-    VARVE_ASSIGN_OR_RETURN(const BaseEdge* const edge, cursor.FindEdge(released->what));
-    if (edge == nullptr) continue;
-    VARVE_RETURN_IF_ERROR(
-        chunks_.Push({edge->base.save_id, edge->base.ordinal, edge->base_stored_bytes}));
+    VARVE_ASSIGN_OR_RETURN(const std::span<const BaseEdge> edges, cursor.FindEdges(released->what));
+    for (const BaseEdge& edge : edges) {
+      VARVE_RETURN_IF_ERROR(
+          chunks_.Push({edge.base.save_id, edge.base.ordinal, edge.base_stored_bytes}));
+    }
   }
 }
 

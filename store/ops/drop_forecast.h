@@ -2,7 +2,7 @@
 //
 // Finds what would die if steps were dropped. It needs bounded memory, because it holds neither the
 // records nor the counts of the steps. Lists die when all references to them are released. Then
-// chunks die, highest address first. A base has a smaller address than its deltas, so all
+// chunks die, highest address first. A source has a smaller address than what it predicts, so all
 // references to a chunk are known when its turn comes, and each block of counts is read once.
 // Thread rule: one thread, while nobody commits.
 #pragma once

@@ -497,10 +497,10 @@ Result<bool> Repair::IsBackupLater() const {
 Status Repair::MakeNewStore(Salvage* salvage) {
   const fs::path folder = work_ / "store";
   {
-    CreateOptions options{.digest_seed = format_.digest_seed, .store = {.key = options_.key}};
+    const CreateOptions options{.digest_seed = format_.digest_seed, .store = {.key = options_.key}};
     // Whatever could open the damaged store can open the new one.
-    if ((format_.incompatible & kRansFeature) == 0) options.store.entropy = Entropy::kZstd;
-    VARVE_ASSIGN_OR_RETURN(const auto store, StoreImpl::CreatePath(folder, options));
+    VARVE_ASSIGN_OR_RETURN(const auto store,
+                           StoreImpl::CreatePath(folder, options, format_.incompatible));
     VARVE_RETURN_IF_ERROR(salvage->SaveAll(store.get()));
   }
   VARVE_ASSIGN_OR_RETURN(const auto store,

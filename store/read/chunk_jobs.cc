@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <tuple>
+#include <vector>
 
 #include "base/bytes_of.h"
 #include "base/run_parallel.h"
@@ -63,7 +64,21 @@ std::optional<uint64_t> WovenTarget(const ChunkJob& job) {
 }
 
 // Groups that a thread runs together.
-using Bundle = std::vector<std::span<const ChunkJob>>;
+struct Bundle {
+  std::vector<std::span<const ChunkJob>> groups;
+  bool is_step = false;  // a chunk is predicted from those before it (RunStep)
+};
+
+// True: the chunk of `group` is likely predicted from that of `last`, which lies before it. A save
+// writes the moments and the weight of a step side by side (replayed_step.h).
+bool IsOfStep(std::span<const ChunkJob> last, std::span<const ChunkJob> group) {
+  const ChunkRef& before = last[0].ref;
+  const ChunkRef& ref = group[0].ref;
+  return ref.kind == ChunkKind::kStored && before.kind == ChunkKind::kStored &&
+         ref.predictor == Predictor::kReplay && ref.raw_bytes == before.raw_bytes &&
+         ref.address.save_id == before.address.save_id &&
+         ref.address.ordinal == before.address.ordinal + 1;
+}
 
 // Chunks that share cache lines of a buffer are decoded together, up to this many bytes, and then
 // scattered a few elements at a time. So those lines stay in the nearest cache until all of the
@@ -73,9 +88,10 @@ constexpr uint64_t kWovenBytes = uint64_t{4} << 20;
 constexpr int64_t kWovenElements = 256;  // each may touch a line
 
 // Puts chunks that share cache lines into bundles. They come after all other chunks, which stay in
-// the given order and alone.
+// the given order, and alone but for those of a step.
 std::vector<Bundle> MakeBundles(std::span<const std::span<const ChunkJob>> groups) {
-  constexpr uint64_t kNear = 4096;  // bytes in the buffer
+  constexpr uint64_t kNear = 4096;     // bytes in the buffer
+  constexpr size_t kChunksOfStep = 3;  // two moments and a weight
   struct Woven {
     const ReadRequest* request;
     uint64_t target;
@@ -87,8 +103,12 @@ std::vector<Bundle> MakeBundles(std::span<const std::span<const ChunkJob>> group
     const auto target = WovenTarget(group[0]);
     if (target.has_value()) {
       woven.push_back({group[0].part->request, *target, group});
+    } else if (!bundles.empty() && bundles.back().groups.size() < kChunksOfStep &&
+               IsOfStep(bundles.back().groups.back(), group)) {
+      bundles.back().groups.push_back(group);
+      bundles.back().is_step = true;
     } else {
-      bundles.push_back({group});
+      bundles.push_back({{group}});
     }
   }
   std::ranges::stable_sort(woven, std::less<>(),
@@ -106,7 +126,7 @@ std::vector<Bundle> MakeBundles(std::span<const std::span<const ChunkJob>> group
       first = &w;
       bytes = 0;
     }
-    bundles.back().push_back(w.group);
+    bundles.back().groups.push_back(w.group);
     bytes += more;
   }
   return bundles;
@@ -135,7 +155,8 @@ class ChunkWorker {
   // `fetched` may be null, and outlives the call.
   Status Run(const Bundle& bundle, const FetchedFrames* fetched) {
     scratch_.fetched = fetched;
-    return bundle.size() == 1 ? RunGroup(bundle[0]) : RunWoven(bundle);
+    if (bundle.groups.size() == 1) return RunGroup(bundle.groups[0]);
+    return bundle.is_step ? RunStep(bundle) : RunWoven(bundle);
   }
 
  private:
@@ -152,11 +173,38 @@ class ChunkWorker {
     return Status::Ok();
   }
 
+  // The frames that several of the chunks need are decoded once.
+  Status RunStep(const Bundle& bundle) {
+    std::vector<const ChunkRef*> refs;
+    std::vector<std::span<std::byte>> out;
+    step_.resize(bundle.groups.size());
+    for (size_t i = 0; i < bundle.groups.size(); ++i) {
+      const ChunkJob& job = bundle.groups[i][0];
+      std::span<std::byte> target = DirectTarget(job);
+      if (target.empty()) target = step_[i].Resize(job.part->record.ChunkBytes(job.chunk));
+      refs.push_back(&job.ref);
+      out.push_back(target);
+    }
+    if (!reader_->ReadTogether(refs, out, &scratch_).ok()) {
+      // Alone, each says what is wrong with it.
+      for (const auto& group : bundle.groups) VARVE_RETURN_IF_ERROR(RunGroup(group));
+      return Status::Ok();
+    }
+    for (size_t i = 0; i < bundle.groups.size(); ++i) {
+      const auto& group = bundle.groups[i];
+      if (DirectTarget(group[0]).empty()) Scatter(group[0], out[i], group[0].Elements());
+      for (const ChunkJob& copy : group.subspan(1)) {
+        VARVE_RETURN_IF_ERROR(RunJob(copy, out[i], &copy_).status());
+      }
+    }
+    return Status::Ok();
+  }
+
   // Each group is one chunk. All of them go to places near each other.
   Status RunWoven(const Bundle& bundle) {
     uint64_t bytes = 0;
     int64_t elements = 0;  // the most of one
-    for (const auto& group : bundle) {
+    for (const auto& group : bundle.groups) {
       const Range held = group[0].Elements();
       bytes += group[0].part->record.ChunkBytes(group[0].chunk);
       elements = std::max(elements, held.end - held.begin);
@@ -164,18 +212,19 @@ class ChunkWorker {
     const std::span<std::byte> woven = woven_.Resize(bytes);
     std::vector<std::span<std::byte>> chunks;
     uint64_t at = 0;
-    for (const auto& group : bundle) {
+    for (const auto& group : bundle.groups) {
       const uint64_t of_chunk = group[0].part->record.ChunkBytes(group[0].chunk);
       chunks.push_back(woven.subspan(at, of_chunk));
       at += of_chunk;
       VARVE_RETURN_IF_ERROR(ReadInto(group[0], {}, chunks.back()));
     }
     for (int64_t begin = 0; begin < elements; begin += kWovenElements) {
-      for (size_t i = 0; i < bundle.size(); ++i) {
-        const Range held = bundle[i][0].Elements();
+      for (size_t i = 0; i < bundle.groups.size(); ++i) {
+        const ChunkJob& job = bundle.groups[i][0];
+        const Range held = job.Elements();
         const int64_t first = held.begin + begin;
         if (first >= held.end) continue;
-        Scatter(bundle[i][0], chunks[i], {first, std::min(held.end, first + kWovenElements)});
+        Scatter(job, chunks[i], {first, std::min(held.end, first + kWovenElements)});
       }
     }
     return Status::Ok();
@@ -229,7 +278,8 @@ class ChunkWorker {
   ChunkScratch scratch_;
   ChunkBuffer source_;  // the first chunk of a group
   ChunkBuffer copy_;
-  ReusedBuffer woven_;  // chunks of a bundle, one after the other
+  ReusedBuffer woven_;              // chunks of a bundle, one after the other
+  std::vector<ReusedBuffer> step_;  // chunks of a step that are not decoded where they are wanted
 };
 
 Status RunBundles(std::span<const Bundle> bundles, const ChunkReader& reader, int num_threads) {
@@ -260,7 +310,7 @@ constexpr int kBatches = 4;  // at the same time
 FetchedFrames FetchFor(std::span<const Bundle> bundles, const ChunkReader& reader) {
   std::vector<ChunkAddress> addresses;
   for (const Bundle& bundle : bundles) {
-    for (const auto& group : bundle) {
+    for (const auto& group : bundle.groups) {
       const ChunkKind kind = group[0].ref.kind;
       const bool has_frame = kind == ChunkKind::kStored || kind == ChunkKind::kDerived;
       if (has_frame) addresses.push_back(group[0].ref.address);
@@ -277,7 +327,8 @@ std::vector<std::span<const Bundle>> CutIntoBatches(std::span<const Bundle> bund
       batches.emplace_back(&bundle, 0);
       bytes = 0;
     }
-    for (const auto& group : bundle) bytes += group[0].part->record.ChunkBytes(group[0].chunk);
+    for (const auto& group : bundle.groups)
+      bytes += group[0].part->record.ChunkBytes(group[0].chunk);
     batches.back() = {batches.back().data(), batches.back().size() + 1};
   }
   return batches;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Decides which tensors of a save are rounded copies of which others, and in which order a save
-// reads them. No other place decides it. The functions are stateless.
+// reads them. No other place decides it, but replayed_step.h for a save that knows the step of an
+// optimizer. The functions are stateless.
 #pragma once
 
 #include <algorithm>

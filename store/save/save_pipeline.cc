@@ -6,7 +6,9 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/bytes_of.h"
 #include "base/low_priority.h"
@@ -15,6 +17,7 @@
 #include "codec/predict/rounded_copy.h"
 #include "store/db/cursor.h"
 #include "store/db/reference_counts.h"
+#include "store/save/base_choice.h"
 #include "store/shards/strides.h"
 
 namespace varve::internal {
@@ -52,8 +55,10 @@ struct SavePipeline::Piece {
   bool is_rounded_copy = false;
   const ChunkRef* source = nullptr;  // the chunk that it is the rounded copy of
   std::optional<uint32_t> repeated;  // the ordinal of an equal chunk, placed earlier in this save
+  // Set: the piece stands for this tensor of its step, and the others of the step stand beside it.
+  std::optional<size_t> in_step;  // ReplayedChunk::kMoment, ...
   std::vector<std::byte> frame;
-  std::optional<BaseEdge> edge;
+  std::vector<BaseEdge> bases;  // chunks of earlier saves that the frame may have as sources
 
   ChunkRef& ref() const { return tensor->flight->refs[chunk]; }
   const ChunkRef* parent() const {
@@ -92,6 +97,7 @@ struct SavePipeline::Worker {
   FrameEncoder encoder;
   ChunkScratch scratch;
   std::vector<std::byte> compared;
+  ReplayedChunk replayed;  // of the step whose pieces are being encoded
 };
 
 SavePipeline::SavePipeline(StoreImpl* store, uint64_t save_id, const SaveOptions& options)
@@ -101,6 +107,7 @@ SavePipeline::SavePipeline(StoreImpl* store, uint64_t save_id, const SaveOptions
       num_threads_(options.num_threads > 0 ? options.num_threads : store->num_threads()),
       low_priority_(options.low_priority),
       compression_(options.compression.value_or(store->options().compression)),
+      from_keyframes_(options.from_keyframes),
       progress_(options.progress),
       files_(store->database(), store->incoming(), save_id) {}
 
@@ -117,15 +124,19 @@ void SavePipeline::Fail(const Status& status) {
 Status SavePipeline::Run(std::span<SaveTensor* const> tensors, SaveTensors* keep) {
   tensors_ = tensors;
   keep_ = keep;
+  bool has_steps = false;
   for (SaveTensor* const tensor : tensors) {
     total_bytes_ += tensor->Geometry().LogicalBytes();
+    has_steps = has_steps || tensor->step() != nullptr;
     ++tensor->num_users;
     if (tensor->master() != nullptr) ++tensor->master()->num_users;
   }
   tbb::enumerable_thread_specific<Worker> workers;
   const uint64_t budget = store_->options().pipeline_budget_bytes;
+  // A step has a chunk of each of its tensors in flight.
+  const uint64_t chunks = has_steps ? ReplayedStep::kNumTensors : 1;
   const auto in_flight = static_cast<size_t>(
-      std::clamp<uint64_t>(budget / (kBytesInFlightPerRawByte * kTypicalChunkBytes), 2,
+      std::clamp<uint64_t>(budget / (chunks * kBytesInFlightPerRawByte * kTypicalChunkBytes), 2,
                            4 * static_cast<uint64_t>(num_threads_)));
   const auto parallel = tbb::filter_mode::parallel;
   const auto in_order = tbb::filter_mode::serial_in_order;
@@ -137,10 +148,7 @@ Status SavePipeline::Run(std::span<SaveTensor* const> tensors, SaveTensors* keep
     Worker* const worker = &workers.local();
     return ForEachPiece(job, [&](Piece* piece) { Examine(piece, worker); });
   };
-  const auto encode = [&](Job* job) {
-    Worker* const worker = &workers.local();
-    return ForEachPiece(job, [&](Piece* piece) { Encode(piece, worker); });
-  };
+  const auto encode = [&](Job* job) { return Encode(job, &workers.local()); };
   arena.execute([&] {
     tbb::parallel_pipeline(
         in_flight,
@@ -181,7 +189,7 @@ SavePipeline::Job* SavePipeline::NextJob() {
   job->num_pieces = 0;
   job->bytes = 0;
   ParentLists lists(store_);
-  while (job->num_pieces < kJobPieces && AddNextPiece(job, &lists)) {
+  while (job->num_pieces < kJobPieces && AddNextPieces(job, &lists)) {
   }
   return job->num_pieces > 0 ? job : nullptr;
 }
@@ -198,9 +206,14 @@ SavePipeline::Job* SavePipeline::TakeIdleJob() {
   return jobs_.emplace_back(std::make_unique<Job>()).get();
 }
 
-// False: there are no more, or the next is too large to go with others. So only the first piece of
-// a job ever has large buffers.
-bool SavePipeline::AddNextPiece(Job* job, ParentLists* lists) {
+// Its source knows that, and which chunks the store has of it.
+bool SavePipeline::IsUnchanged(const SaveTensor& tensor) const {
+  return !verify_sharing_ && tensor.are_parents_known && tensor.chunks->AreUnchanged();
+}
+
+// False: there are no more, or the next is too large to go with others. So only the first pieces of
+// a job ever have large buffers.
+bool SavePipeline::AddNextPieces(Job* job, ParentLists* lists) {
   while (next_tensor_ < tensors_.size() &&
          next_chunk_ == tensors_[next_tensor_]->Geometry().NumChunks()) {
     if (next_chunk_ == 0)
@@ -210,23 +223,46 @@ bool SavePipeline::AddNextPiece(Job* job, ParentLists* lists) {
   }
   if (next_tensor_ == tensors_.size()) return false;
   SaveTensor* const tensor = tensors_[next_tensor_];
-  const bool is_whole = next_chunk_ == 0 && !verify_sharing_ && tensor->are_parents_known &&
-                        tensor->chunks->AreUnchanged();
-  const uint64_t bytes = is_whole ? 0 : tensor->Geometry().ChunkBytes(next_chunk_);
+  ReplayedStep* const step = tensor->step();
+  if (step != nullptr && tensor == step->moment && next_chunk_ == 0) {
+    const auto is_unchanged = [this](const SaveTensor* each) { return IsUnchanged(*each); };
+    step->is_together = std::ranges::none_of(step->tensors(), is_unchanged);
+  }
+  const bool is_step = step != nullptr && step->is_together;
+  const bool is_whole = !is_step && next_chunk_ == 0 && IsUnchanged(*tensor);
+  uint64_t bytes = is_whole ? 0 : tensor->Geometry().ChunkBytes(next_chunk_);
+  if (is_step) bytes *= ReplayedStep::kNumTensors;
   if (job->num_pieces > 0 && job->bytes + bytes > kJobBytes) return false;
   job->bytes += bytes;
-  if (next_chunk_ == 0 && !is_whole) LoadParent(tensor, lists);
+  if (!is_step) {
+    AddPiece(tensor, next_chunk_, job, is_whole ? nullptr : lists);
+    next_chunk_ = is_whole ? tensor->Geometry().NumChunks() : next_chunk_ + 1;
+    return true;
+  }
+  for (size_t i = 0; i < ReplayedStep::kNumTensors; ++i) {
+    AddPiece(step->tensors()[i], next_chunk_, job, lists);
+    job->pieces[job->num_pieces - 1].in_step = i;
+  }
+  if (++next_chunk_ == tensor->Geometry().NumChunks()) {
+    next_tensor_ += ReplayedStep::kNumTensors;
+    next_chunk_ = 0;
+  }
+  return true;
+}
+
+// Without `lists` it stands for the whole tensor.
+void SavePipeline::AddPiece(SaveTensor* tensor, uint64_t chunk, Job* job, ParentLists* lists) {
+  if (chunk == 0 && lists != nullptr) LoadParent(tensor, lists);
   if (job->num_pieces == job->pieces.size()) job->pieces.emplace_back();
   Piece* const piece = &job->pieces[job->num_pieces++];
   piece->tensor = tensor;
-  piece->is_whole = is_whole;
-  piece->chunk = next_chunk_++;
-  if (is_whole) next_chunk_ = tensor->Geometry().NumChunks();
+  piece->is_whole = lists == nullptr;
+  piece->chunk = chunk;
   piece->is_new = piece->is_rounded_copy = false;
   piece->source = nullptr;
   piece->repeated.reset();
-  piece->edge.reset();
-  return true;
+  piece->in_step.reset();
+  piece->bases.clear();
 }
 
 // A last step that cannot be read is no reason to lose this save: the tensor is stored as if it
@@ -366,14 +402,7 @@ bool SavePipeline::SharesIndexed(Piece* piece, Worker* worker) {
   const Result<FrameInfo> info = PinFrame(*address, &frame);
   if (!info.ok() || info->digest != ref.digest || info->raw_bytes != ref.raw_bytes) return false;
   if (!HasReadableCount(*store_->database(), *address)) return false;
-  // Its bases must stay as well: a drop may take the last reference of all of them meanwhile.
-  std::optional<ChunkAddress> base = info->base;
-  for (int depth = 1; base.has_value(); ++depth) {
-    rocksdb::PinnableSlice ignored;
-    const Result<FrameInfo> base_info = PinFrame(*base, &ignored);
-    if (!base_info.ok() || depth == kMaxChain) return false;
-    base = base_info->base;
-  }
+  if (!PinSources(*info)) return false;
   ChunkRef known = ref;
   known.kind = ChunkKind::kStored;
   known.address = *address;
@@ -381,6 +410,25 @@ bool SavePipeline::SharesIndexed(Piece* piece, Worker* worker) {
   known.stored_bytes = static_cast<uint32_t>(frame.size());
   if (verify_sharing_ && !SameBytes(known, piece->tensor->dtype, piece->raw, worker)) return false;
   ref = known;
+  return true;
+}
+
+// The sources of a frame that is shared must stay as well: a drop may take the last reference of
+// all of them meanwhile.
+bool SavePipeline::PinSources(const FrameInfo& info) {
+  std::set<ChunkAddress> left;
+  const auto add = [&left](const FrameInfo& of) {
+    for (const FrameSource& source : of.sources()) left.insert(source.address);
+  };
+  add(info);
+  for (size_t n = 1; !left.empty(); ++n) {
+    const ChunkAddress address = *left.rbegin();  // all that need it have been looked at
+    left.erase(address);
+    rocksdb::PinnableSlice ignored;
+    const Result<FrameInfo> source = PinFrame(address, &ignored);
+    if (!source.ok() || n == kMaxSources * size_t{kMaxChain}) return false;
+    add(*source);
+  }
   return true;
 }
 
@@ -455,59 +503,115 @@ bool SavePipeline::EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
                      raw.size()) == 0;
 }
 
-// Offers the same chunk of the last step as a base. If its chain has grown as long as it may,
-// offers the keyframe at the chain's end, so that chains turn into stars.
-void SavePipeline::Encode(Piece* piece, Worker* worker) {
-  if (!piece->is_new) return;
-  const StoreOptions& options = store_->options();
-  EncodeInput input{.raw = piece->raw,
-                    .dtype = piece->tensor->dtype,
-                    .digest = piece->ref().digest,
-                    .compression = compression_,
-                    .entropy = options.entropy,
-                    .max_depth = options.max_delta_depth,
-                    .max_path_ratio = options.max_path_ratio};
-  std::vector<StoredChunk> chain;
-  FrameBase base;
-  const ChunkRef* parent = piece->parent();
-  const bool wants_base = compression_ == Compression::kAuto || compression_ == Compression::kMax;
-  if (wants_base && parent != nullptr && parent->kind == ChunkKind::kStored &&
-      parent->raw_bytes == piece->raw.size() && parent->address.save_id < save_id_) {
-    Result<std::vector<StoredChunk>> read =
-        store_->chunk_reader().ReadChain(parent->address, &worker->scratch);
-    // A base that cannot be read is no reason to lose this save: the chunk becomes a keyframe.
-    if (read.ok()) chain = *std::move(read);
-  }
-  ChunkAddress address = parent != nullptr ? parent->address : ChunkAddress{};
-  if (!chain.empty()) {
-    size_t pick = 0;
-    const StoredChunk& nearest = chain.front();
-    const StoredChunk& keyframe = chain.back();
-    const double next_path =
-        static_cast<double>(nearest.info.path_bytes) + static_cast<double>(nearest.frame_bytes);
-    if (chain.size() > 1 &&
-        (static_cast<int>(nearest.info.depth) >= options.max_delta_depth ||
-         next_path > options.max_path_ratio * static_cast<double>(keyframe.frame_bytes))) {
-      pick = chain.size() - 1;
-      address = *chain[pick - 1].info.base;
+SavePipeline::Job* SavePipeline::Encode(Job* job, Worker* worker) {
+  for (size_t i = 0; i < job->num_pieces && !failed_; ++i) {
+    Piece* const piece = &job->pieces[i];
+    if (piece->in_step == ReplayedChunk::kMoment) {
+      ReadReplayed(std::span(job->pieces).subspan(i, ReplayedStep::kNumTensors), worker);
     }
-    const StoredChunk& chosen = chain[pick];
-    base = {.address = address,
-            .digest = chosen.info.digest,
-            .raw = chosen.raw,
-            .depth = chosen.info.depth,
-            .path_bytes = chosen.info.path_bytes};
+    if (piece->is_new) EncodePiece(piece, worker);
+    if (piece->in_step == ReplayedChunk::kWeight) worker->replayed.Clear();
+  }
+  return job;
+}
+
+bool SavePipeline::MayUseParent(const Piece& piece) const {
+  const ChunkRef* const parent = piece.parent();
+  return wants_bases() && parent != nullptr && parent->kind == ChunkKind::kStored &&
+         parent->raw_bytes == piece.ref().raw_bytes && parent->address.save_id < save_id_;
+}
+
+// What cannot be read is no reason to lose this save: then there is no replay.
+void SavePipeline::ReadReplayed(std::span<Piece> pieces, Worker* worker) {
+  worker->replayed.Clear();
+  ReplayedChunk::Parents parents;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const bool is_here = pieces[i].raw.size() == pieces[i].ref().raw_bytes;
+    if (!is_here || !MayUseParent(pieces[i])) return;
+    parents[i] = pieces[i].parent();
+    worker->replayed.SetAfter(i, pieces[i].raw);
+  }
+  if (std::ranges::none_of(pieces, &Piece::is_new)) return;
+  worker->replayed
+      .ReadBefore(store_->chunk_reader(), pieces[0].tensor->step()->step, parents,
+                  store_->options(), &worker->scratch)
+      .IgnoreError();
+}
+
+void SavePipeline::EncodePiece(Piece* piece, Worker* worker) {
+  const StoreOptions& options = store_->options();
+  const EncodeInput input{.raw = piece->raw,
+                          .dtype = piece->tensor->dtype,
+                          .digest = piece->ref().digest,
+                          .compression = compression_,
+                          .entropy = options.entropy,
+                          .max_depth = options.max_delta_depth,
+                          .max_path_ratio = options.max_path_ratio};
+  const bool may_replay = piece->in_step.has_value() && worker->replayed.has_before();
+  Result<bool> is_done = may_replay ? EncodeInStep(input, piece, worker) : Result<bool>(false);
+  Status status = is_done.status();
+  if (is_done.ok() && !*is_done) status = EncodeAlone(input, piece, worker);
+  if (status.ok() && may_replay) {
+    status = worker->replayed.SetFrame(*piece->in_step, piece->ref().address, piece->frame);
+  }
+  if (!status.ok()) Fail(status.WithContext("tensor " + std::string(piece->tensor->name)));
+}
+
+// False: neither the step nor the chunk before it predicts the chunk well, and another base may.
+Result<bool> SavePipeline::EncodeInStep(EncodeInput input, Piece* piece, Worker* worker) {
+  const std::optional<ReplayInput> replay = worker->replayed.Replay(*piece->in_step);
+  if (replay.has_value()) input.replay = &*replay;
+  input.base = &worker->replayed.before(*piece->in_step);
+  input.max_depth = store_->options().max_replay_depth;
+  const float beta1 = worker->replayed.recipe().beta1;
+  if (*piece->in_step == ReplayedChunk::kMoment && std::isfinite(beta1) && beta1 > 0) {
+    // Without its gradient, what is left of the moment before is the best prediction. All replays
+    // that come need the moment, however long its chain is beside one keyframe.
+    input.scale = beta1;
+    input.max_path_ratio = std::numeric_limits<double>::infinity();
+  }
+  VARVE_RETURN_IF_ERROR(worker->encoder.Encode(input, &piece->frame));
+  VARVE_ASSIGN_OR_RETURN(const FrameInfo info, ParseFrame(piece->frame));
+  if (info.num_sources == 0) {
+    return !input.scale.has_value() && !worker->replayed.is_long(*piece->in_step);
+  }
+  for (const StoredChunk& chunk : worker->replayed.stored()) {
+    piece->bases.push_back(EdgeTo(chunk, piece->ref().address.ordinal));
+  }
+  return true;
+}
+
+// A base that cannot be read is no reason to lose this save: the chunk becomes a keyframe.
+Status SavePipeline::EncodeAlone(EncodeInput input, Piece* piece, Worker* worker) {
+  std::optional<StoredChunk> read;
+  FrameBase base;
+  if (MayUseParent(*piece)) {
+    const bool begins_chain =
+        from_keyframes_ || (piece->in_step.has_value() && worker->replayed.is_too_deep());
+    Result<StoredChunk> found = ReadBase(store_->chunk_reader(), store_->options(),
+                                         *piece->parent(), begins_chain, &worker->scratch);
+    if (found.ok()) read = *std::move(found);
+  }
+  if (read.has_value()) {
+    base = BaseOf(*read);
     input.base = &base;
-    piece->edge = BaseEdge{.ordinal = piece->ref().address.ordinal,
-                           .base = address,
-                           .base_digest = chosen.info.digest,
-                           .base_raw_bytes = chosen.info.raw_bytes,
-                           .base_stored_bytes = chosen.frame_bytes,
-                           .base_predictor = chosen.info.predictor};
+    piece->bases.push_back(EdgeTo(*read, piece->ref().address.ordinal));
   }
-  if (const Status encoded = worker->encoder.Encode(input, &piece->frame); !encoded.ok()) {
-    Fail(encoded.WithContext("tensor " + std::string(piece->tensor->name)));
+  return worker->encoder.Encode(input, &piece->frame);
+}
+
+// Sources within this save were written before: chunks come in order.
+BaseEdge SavePipeline::EdgeOf(const Piece& piece, ChunkAddress source) const {
+  if (source.save_id == save_id_) {
+    const NewChunk& chunk = new_chunks_.at(source.ordinal);
+    return {.ordinal = piece.ref().address.ordinal,
+            .base = source,
+            .base_digest = chunk.digest,
+            .base_raw_bytes = chunk.raw_bytes,
+            .base_stored_bytes = chunk.stored_bytes,
+            .base_predictor = chunk.predictor};
   }
+  return *std::ranges::find(piece.bases, source, &BaseEdge::base);
 }
 
 void SavePipeline::Write(Piece* piece) {
@@ -536,7 +640,9 @@ void SavePipeline::Write(Piece* piece) {
   if (!status.ok()) return Fail(status.WithContext("tensor " + std::string(piece->tensor->name)));
   ref.predictor = info->predictor;
   ref.stored_bytes = static_cast<uint32_t>(piece->frame.size());
-  if (info->base.has_value()) frames_.edges.push_back(*piece->edge);
+  for (const FrameSource& source : info->sources()) {
+    frames_.edges.push_back(EdgeOf(*piece, source.address));
+  }
   new_chunks_.push_back({.digest = ref.digest,
                          .raw_bytes = ref.raw_bytes,
                          .stored_bytes = ref.stored_bytes,

@@ -23,6 +23,7 @@
 #include "store/save/chunk_files.h"
 #include "store/save/chunk_source.h"
 #include "store/save/packed_values.h"
+#include "store/save/replayed_chunk.h"
 #include "store/save/save_tensor.h"
 #include "varve/checkpoint.h"
 
@@ -87,7 +88,7 @@ class SavePipeline {
   Job* NextJob();                              // serial
   void Examine(Piece* piece, Worker* worker);  // parallel: digest; unchanged, literal, known or new
   void Place(Piece* piece);                    // serial: derived, repeated within the save, ordinal
-  void Encode(Piece* piece, Worker* worker);   // parallel
+  Job* Encode(Job* job, Worker* worker);       // parallel
   void Write(Piece* piece);                    // serial
   void NotePlanes(const ChunkRef& ref, const PlaneUses& uses);
   void Finish(Piece* piece);        // serial, after Write
@@ -96,7 +97,9 @@ class SavePipeline {
   template <typename Stage>
   Job* ForEachPiece(Job* job, const Stage& stage);
   Job* TakeIdleJob();
-  bool AddNextPiece(Job* job, ParentLists* lists);
+  bool AddNextPieces(Job* job, ParentLists* lists);
+  void AddPiece(SaveTensor* tensor, uint64_t chunk, Job* job, ParentLists* lists);
+  bool IsUnchanged(const SaveTensor& tensor) const;
   void LoadParent(SaveTensor* tensor, ParentLists* lists);
   std::unique_ptr<SaveTensor::Flight> TakeFlight();
   Status FetchRaw(Piece* piece) const;
@@ -104,8 +107,12 @@ class SavePipeline {
   Result<bool> EqualsRoundedSource(const Piece& piece, Worker* worker) const;
   bool SharesParent(Piece* piece, Worker* worker);
   bool SharesIndexed(Piece* piece, Worker* worker);
+  bool wants_bases() const {
+    return compression_ == Compression::kAuto || compression_ == Compression::kMax;
+  }
   bool SameBytes(const ChunkRef& ref, DType dtype, std::span<const std::byte> raw, Worker* worker);
   bool PinForSave(uint64_t save_id);
+  bool PinSources(const FrameInfo& info);
   // Finds the frame at an address, and pins the frame's save until the end of this save.
   Result<FrameInfo> PinFrame(ChunkAddress address, rocksdb::PinnableSlice* frame);
   static bool EqualsPlaced(const SaveTensor& tensor, uint64_t chunk,
@@ -113,6 +120,12 @@ class SavePipeline {
   void MakeLists(SaveTensor* tensor);
   ListAddress AddList(std::span<const ChunkRef> refs);
   void LetGo(SaveTensor* tensor);
+  bool MayUseParent(const Piece& piece) const;
+  void ReadReplayed(std::span<Piece> pieces, Worker* worker);
+  void EncodePiece(Piece* piece, Worker* worker);
+  Result<bool> EncodeInStep(EncodeInput input, Piece* piece, Worker* worker);
+  Status EncodeAlone(EncodeInput input, Piece* piece, Worker* worker);
+  BaseEdge EdgeOf(const Piece& piece, ChunkAddress source) const;
   void Fail(const Status& status);
 
   StoreImpl* const store_;
@@ -121,6 +134,7 @@ class SavePipeline {
   const int num_threads_;
   const bool low_priority_;
   const Compression compression_;
+  const bool from_keyframes_;
   const Progress progress_;
   const StopFlag stop_;
   ChunkFiles files_;

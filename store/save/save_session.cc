@@ -16,6 +16,7 @@
 #include "store/format/frame_totals.h"
 #include "store/format/root_digest.h"
 #include "store/format/trainer_progress.h"
+#include "store/save/replayed_step.h"
 #include "store/save/save_order.h"
 #include "store/save/save_pipeline.h"
 #include "store/save/validate_view.h"
@@ -231,6 +232,8 @@ Result<SaveReport> SaveSession::Commit() {
     if (LinkMasters() || !tensors_.are_sorted()) {
       order = MastersBeforeCopies<SaveTensor>(&tensors_.all());
     }
+    const std::vector<std::unique_ptr<ReplayedStep>> steps = LinkSteps();
+    if (!steps.empty()) order = StepsTogether(order.empty() ? sorted_ : order);
     VARVE_RETURN_IF_ERROR(pipeline.Run(order.empty() ? sorted_ : order, &tensors_));
     order = {};
     VARVE_RETURN_IF_ERROR(CheckShards(CheckReplicas));
@@ -355,6 +358,16 @@ bool SaveSession::LinkMasters() {
     }
   }
   return are_any;
+}
+
+// Only what is compared with a parent can be predicted from it.
+std::vector<std::unique_ptr<ReplayedStep>> SaveSession::LinkSteps() {
+  const bool may_replay = (store_->format().incompatible & kReplayFeature) != 0;
+  if (options_.optimizer_step == nullptr || options_.from_keyframes) return {};
+  const Compression compression = options_.compression.value_or(store_->options().compression);
+  if (compression != Compression::kAuto && compression != Compression::kMax) return {};
+  if (!may_replay || !parent_.has_value()) return {};
+  return internal::LinkSteps(*options_.optimizer_step, &tensors_);
 }
 
 Status SaveSession::CommitPipeline(SavePipeline* pipeline) {

@@ -37,6 +37,7 @@ namespace varve::internal {
 class CommitBatch;
 class Cursor;
 class ReferenceCounts;
+struct ReplayedStep;
 class SavePipeline;
 class StoreImpl;
 
@@ -120,6 +121,7 @@ class SaveSession : public CheckpointWriter {
   Status FindParent(Cursor* records, TensorRecord* record, SaveTensor* tensor);
   Status CheckShards(Status (*check)(std::span<const SaveTensor* const>)) const;
   bool LinkMasters();
+  std::vector<std::unique_ptr<ReplayedStep>> LinkSteps();
   Status CommitPipeline(SavePipeline* pipeline);
   Status GiveWay(StepKey key, std::optional<StepKey>* parent, ReferenceCounts* counts,
                  CommitBatch* batch);

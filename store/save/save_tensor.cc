@@ -116,6 +116,14 @@ SaveTensor::Extra* SaveTensors::MakeExtra(const SaveTensor::Extra& extra) {
   return new (arena_.allocate(sizeof extra, alignof(SaveTensor::Extra))) SaveTensor::Extra(extra);
 }
 
+SaveTensor::Extra* SaveTensors::ExtraOf(SaveTensor* tensor) {
+  if (tensor->extra == nullptr) {
+    void* const place = arena_.allocate(sizeof(SaveTensor::Extra), alignof(SaveTensor::Extra));
+    tensor->extra = new (place) SaveTensor::Extra();
+  }
+  return tensor->extra;
+}
+
 SaveTensor* SaveTensors::Find(std::string_view name, uint32_t shard) {
   if (!slots_.empty()) {
     const Slot* const slot = FindSlot(name, shard, HashOf(name, shard));

@@ -23,6 +23,8 @@
 
 namespace varve::internal {
 
+struct ReplayedStep;
+
 // A tensor of a save: a TensorView, packed. SaveTensors keeps what it points to. A layout is
 // canonical.
 struct SaveTensor {
@@ -32,6 +34,7 @@ struct SaveTensor {
     std::string_view derived_from;
     std::string_view alias_of;
     SaveTensor* master = nullptr;  // of derived_from, when it can be one
+    ReplayedStep* step = nullptr;  // in which this tensor takes part
   };
   // What a tensor has while its chunks are in the pipeline.
   struct Flight {
@@ -72,6 +75,7 @@ struct SaveTensor {
     return extra != nullptr ? extra->alias_of : std::string_view();
   }
   SaveTensor* master() const { return extra != nullptr ? extra->master : nullptr; }
+  ReplayedStep* step() const { return extra != nullptr ? extra->step : nullptr; }
   std::span<const ListAddress> parent_lists() const {
     return {first_parent_list, NumLists(parent_chunks)};
   }
@@ -112,6 +116,8 @@ class SaveTensors {
   SaveTensor* Add(const std::shared_ptr<const TensorSpec>& spec, uint32_t shard);
   // Null: there is none.
   SaveTensor* Find(std::string_view name, uint32_t shard);
+  // Makes it if there is none.
+  SaveTensor::Extra* ExtraOf(SaveTensor* tensor);
 
   size_t size() const { return tensors_.size(); }
   // In the order in which they were added.

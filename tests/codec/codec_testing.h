@@ -74,7 +74,7 @@ inline void ExpectPlanesAddUp(const Bytes& frame, const FrameInfo& info) {
   const Result<PlaneUses> uses = ParsePlanes(frame);
   ASSERT_TRUE(uses.ok()) << uses.status().ToString();
   size_t num_planes = 0;
-  size_t bytes = HeaderBytes(info.predictor);
+  size_t bytes = HeaderBytes(info);
   for (const PlaneUse& use : *uses) {
     num_planes += use.num_planes;
     bytes += use.bytes;
@@ -117,7 +117,7 @@ inline RoundTrip EncodeAndCheck(const Bytes& raw, DType dtype, const Bytes* base
   Bytes out(info->raw_bytes);
   FrameDecoder decoder;
   const Bytes none;
-  const Status decoded = decoder.Decode(result.frame, info->base.has_value() ? *base : none, out);
+  const Status decoded = decoder.Decode(result.frame, {info->num_sources > 0 ? *base : none}, out);
   EXPECT_TRUE(decoded.ok()) << decoded.ToString();
   EXPECT_TRUE(out == raw) << "decoded bytes differ, dtype " << DTypeName(dtype) << ", "
                           << raw.size() << " bytes, " << PredictorName(info->predictor);

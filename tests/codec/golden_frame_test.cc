@@ -181,7 +181,7 @@ TEST(GoldenFrameTest, OldFramesDecode) {
     EXPECT_EQ(info->digest, ComputeDigest(1, golden.raw)) << golden.name;
     Bytes out(info->raw_bytes);
     FrameDecoder decoder;
-    const Status status = decoder.Decode(frame, golden.base, out);
+    const Status status = decoder.Decode(frame, {golden.base}, out);
     ASSERT_TRUE(status.ok()) << golden.name << ": " << status.ToString();
     EXPECT_TRUE(out == golden.raw) << golden.name;
   }

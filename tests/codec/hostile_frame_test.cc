@@ -4,6 +4,7 @@
 // something, and never touches memory that is not its own (run it under the `dev` preset).
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 
 #include "tests/codec/codec_testing.h"
@@ -22,13 +23,27 @@ using testing::Weights;
 
 // Returns the input in the form that DecodeHostilePayload takes.
 Bytes FuzzInput(const testing::RoundTrip& trip) {
-  const size_t header_bytes = trip.info.base.has_value() ? 72 : 32;
-  Bytes input(trip.frame.begin() + header_bytes - 5, trip.frame.end());
-  input[0] = static_cast<std::byte>(trip.info.predictor);
-  input[1] = static_cast<std::byte>(trip.info.dtype);
-  for (size_t i = 0; i < 3; ++i)
-    input[2 + i] = static_cast<std::byte>(trip.info.raw_bytes >> (8 * i));
-  return input;
+  const std::string input = fuzz::HostileInputOf(trip.frame);
+  const auto bytes = std::as_bytes(std::span(input));
+  return {bytes.begin(), bytes.end()};
+}
+
+// A replay of a step that predicts what was there before.
+Bytes ReplayInputOf(const Bytes& before, const Bytes& raw, ReplayTarget target) {
+  std::array<FrameBase, kMaxSources> sources;
+  for (FrameBase& source : sources) source.raw = before;
+  const size_t num_sources = NumSources(target);
+  AdamRecipe recipe;
+  recipe.beta1 = recipe.beta2 = 1;
+  recipe.has_bf16_gradient = true;
+  const ReplayInput replay{.replay = {target, recipe},
+                           .sources = std::span(sources).first(num_sources),
+                           .path_bytes = 1000};
+  testing::RoundTrip trip;
+  const EncodeInput input{.raw = raw, .dtype = DType::kF32, .replay = &replay};
+  EXPECT_TRUE(FrameEncoder().Encode(input, &trip.frame).ok());
+  EXPECT_EQ(ParseFrame(trip.frame)->predictor, Predictor::kReplay);
+  return FuzzInput(trip);
 }
 
 std::vector<Bytes> Corpus() {
@@ -44,7 +59,10 @@ std::vector<Bytes> Corpus() {
   const auto rans = [](const Bytes& raw, DType dtype, const Bytes* base) {
     return FuzzInput(EncodeAndCheck(raw, dtype, base, Compression::kAuto, Entropy::kRans));
   };
-  return {rans(bf16, DType::kBF16, nullptr),
+  return {ReplayInputOf(f32, ToBytes(next), ReplayTarget::kMoment),
+          ReplayInputOf(f32, ToBytes(next), ReplayTarget::kSquare),
+          ReplayInputOf(f32, ToBytes(next), ReplayTarget::kWeight),
+          rans(bf16, DType::kBF16, nullptr),
           rans(ToBytes(next), DType::kF32, &f32),
           rans(sparse, DType::kU8, nullptr),
           FuzzInput(EncodeAndCheck(bf16, DType::kBF16)),

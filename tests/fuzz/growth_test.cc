@@ -20,7 +20,6 @@
 #include "cli/formats/pickle.h"
 #include "cli/formats/pickle_writer.h"
 #include "cli/formats/zip_file.h"
-#include "codec/frame_header.h"
 #include "store/db/manifest_log.h"
 #include "store/db/reference_counts.h"
 #include "store/format/keys.h"
@@ -31,6 +30,7 @@
 #include "store/group/group_state.h"
 #include "store/ops/inbox.h"
 #include "store/remote/remote_state.h"
+#include "tests/fuzz/frame_fuzz.h"
 #include "tests/fuzz/targets.h"
 #include "tests/support/scarce_memory.h"
 #include "trainer_hooks/group/held_tensor.h"
@@ -250,11 +250,8 @@ std::string CodedFrame(size_t n, bool has_base) {
                                          .max_delta_share = 2},
                                         &frame);
   Require(encoded.ok());
-  const Predictor predictor = ParseFrame(frame)->predictor;
-  Require(predictor == (has_base ? Predictor::kDelta : Predictor::kKeyframe));
-  std::string input = {static_cast<char>(predictor), static_cast<char>(DType::kBF16)};
-  for (int i = 0; i < 3; ++i) input += static_cast<char>(raw.size() >> (8 * i));
-  return input + std::string(AsString(std::span(frame).subspan(HeaderBytes(predictor))));
+  Require(ParseFrame(frame)->predictor == (has_base ? Predictor::kDelta : Predictor::kKeyframe));
+  return HostileInputOf(frame);
 }
 
 // A zip archive of empty files, in the form that the target takes.

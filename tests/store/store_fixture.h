@@ -81,6 +81,21 @@ inline TestTensor NormalTensor(std::string name, std::vector<int64_t> shape, uin
   return tensor;
 }
 
+// Reads these tensors in one call, in which chunks that need each other are decoded together.
+inline void ExpectReadsTogether(const CheckpointReader& reader,
+                                const std::vector<TestTensor>& tensors) {
+  std::vector<std::vector<std::byte>> out(tensors.size());
+  std::vector<ReadRequest> requests;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    out[i].resize(tensors[i].bytes.size());
+    requests.push_back(ReadRequest::Tensor(tensors[i].name, out[i]));
+  }
+  VARVE_ASSERT_OK(reader.ReadMany(requests));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_TRUE(out[i] == tensors[i].bytes) << tensors[i].name;
+  }
+}
+
 class StoreTest : public ::testing::Test {
  protected:
   void SetUp() override { Reset({}); }
@@ -163,6 +178,7 @@ class StoreTest : public ::testing::Test {
       VARVE_ASSERT_OK((*reader)->Read(tensor.name, out));
       EXPECT_TRUE(out == tensor.bytes) << tensor.name << " at step " << step;
     }
+    ExpectReadsTogether(**reader, tensors);
   }
   void ExpectHolds(uint64_t step, const std::vector<TestTensor>& tensors) {
     ExpectHolds(*store_, step, tensors);

@@ -9,6 +9,7 @@
 #include "store/ops/inbox.h"
 #include "tests/store/faults/store_faults.h"
 #include "tests/store/model/copy_folder.h"
+#include "tests/store/save/optimizer_training.h"
 #include "varve/request.h"
 
 // GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
@@ -71,6 +72,57 @@ TEST_F(FaultsTest, Replace) {
                    [](State* state) {
                      state->Put({"main", 3}, ContentOfStep(5));
                    }));
+}
+
+// A save whose frames are predicted from those of the step before and of the save itself, and a
+// drop of what such frames need.
+class ReplayFaultsTest : public FaultsTest {
+ protected:
+  static uint64_t StepOf(size_t i) { return Training::kFirst + i; }
+  void SetUp() override {
+    FaultsTest::SetUp();
+    for (int i = 0; i < 3; ++i) hints_.push_back(training_.Next());
+  }
+  Status SaveReplay(size_t i) {
+    VARVE_ASSIGN_OR_RETURN(auto writer, store_->Begin(StepOf(i), {.optimizer_step = hints_[i]}));
+    for (const TestTensor& tensor : training_.states[i]) {
+      VARVE_RETURN_IF_ERROR(writer->Put(tensor.view()));
+    }
+    return writer->Commit().status();
+  }
+  void MakeTemplateOf(size_t num_steps) {
+    MakeTemplate([&] {
+      for (size_t i = 0; i < num_steps; ++i) {
+        VARVE_ASSERT_OK(SaveReplay(i));
+        before_.Put({"main", StepOf(i)}, training_.states[i]);
+      }
+      const auto uses = store_->Stats().value().by_codec;
+      EXPECT_EQ(std::ranges::any_of(uses, [](const auto& use) { return use.codec == "replay"; }),
+                num_steps > 1);
+    });
+  }
+
+  Training training_{5000};
+  std::vector<std::shared_ptr<OptimizerStep>> hints_;
+};
+
+TEST_F(ReplayFaultsTest, Save) {
+  MakeTemplateOf(2);
+  SweepAll(OfStore([&] { return SaveReplay(2); },
+                   [&](State* state) {
+                     state->Put({"main", StepOf(2)}, training_.states[2]);
+                   }));
+}
+
+TEST_F(ReplayFaultsTest, DropOfWhatOthersNeed) {
+  MakeTemplateOf(3);
+  SweepAll(OfStore(
+      [&] {
+        return DropSteps({StepOf(0), StepOf(1)});
+      },
+      [&](State* state) {
+        for (const size_t i : {0, 1}) state->steps.erase({"main", StepOf(i)});
+      }));
 }
 
 TEST_F(FaultsTest, Drop) {

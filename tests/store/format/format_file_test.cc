@@ -78,8 +78,9 @@ TEST_F(FormatFileTest, FeatureBits) {
   EXPECT_THAT(ReadWith(WithFeature(48, 2)),
               FailsWith(StatusCode::kFailedPrecondition, "too old to write"));
   EXPECT_TRUE(ReadWith(WithFeature(48, 2), /*for_writing=*/false).ok());
-  EXPECT_TRUE(ReadWith(WithFeature(56)).ok());  // rANS
-  EXPECT_THAT(ReadWith(WithFeature(56, 2), false),
+  EXPECT_TRUE(ReadWith(WithFeature(56)).ok());     // rANS
+  EXPECT_TRUE(ReadWith(WithFeature(56, 2)).ok());  // replays
+  EXPECT_THAT(ReadWith(WithFeature(56, 4), false),
               FailsWith(StatusCode::kFailedPrecondition, "does not know"));
 }
 

@@ -8,6 +8,8 @@
 //   store_shards  "zeros" lies in three shards: two pieces with padding, and a flat one
 //   store_rans    planes are stored with rANS, which FORMAT says
 //   store_sealed  the manifest and all tables have tags, of the key below
+//   store_replays frames replay a step of an optimizer, which FORMAT says
+#include <cmath>
 #include <cstdlib>
 
 #include "tests/store/store_fixture.h"
@@ -18,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kGolden = VARVE_GOLDEN_STORES;
-constexpr const char* kNewest = "store_sealed";
+constexpr const char* kNewest = "store_replays";
 const std::string kKey = "the key of the golden store";
 
 // Every kind of chunk: stored as keyframe and as delta, derived, constant, inline, raw.
@@ -42,6 +44,39 @@ std::vector<TestTensor> GoldenStep(int step) {
   TestTensor scalar{"größe", DType::kI64, {}, std::vector<std::byte>(8, std::byte{0x2a}), {}};
   TestTensor noise = RandomTensor("noise", DType::kU8, {1500}, 99);
   return {master, model, zeros, scalar, noise};
+}
+
+// What an optimizer makes of a parameter in that many steps. The compiler may not contract.
+std::vector<TestTensor> GoldenAdam(int steps) {
+  constexpr size_t kElements = 3000;
+  constexpr float kRate = 1e-3f, kBeta1 = 0.9f, kBeta2 = 0.99f;
+  std::vector<TestTensor> tensors;
+  for (const char* const name : {"adam.m", "adam.v", "adam.w"}) {
+    tensors.push_back({name, DType::kF32, {kElements}, std::vector<std::byte>(4 * kElements), {}});
+  }
+  for (size_t i = 0; i < kElements; ++i) {
+    float m = 0, v = 0, w = static_cast<float>((i * 7919) % 3001) * 1e-4f;
+    for (int s = 1; s <= steps; ++s) {
+      const float g = static_cast<float>((i * 31 + static_cast<size_t>(s) * 1013) % 2003) * 1e-5f;
+      m = kBeta1 * m + (1 - kBeta1) * g;
+      v = kBeta2 * v + (1 - kBeta2) * g * g;
+      const auto size = static_cast<float>(double{kRate} / (1 - std::pow(double{kBeta1}, s)));
+      const auto root = static_cast<float>(std::sqrt(1 - std::pow(double{kBeta2}, s)));
+      w -= size * (m / (std::sqrt(v) / root + 1e-8f));
+    }
+    std::memcpy(&tensors[0].bytes[4 * i], &m, 4);
+    std::memcpy(&tensors[1].bytes[4 * i], &v, 4);
+    std::memcpy(&tensors[2].bytes[4 * i], &w, 4);
+  }
+  return tensors;
+}
+
+std::shared_ptr<OptimizerStep> GoldenHint(int step) {
+  auto hint = std::make_shared<OptimizerStep>();
+  hint->groups = {{.learning_rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.99f}};
+  hint->parameters = {{"adam.w", "adam.m", "adam.v"}};
+  hint->number = static_cast<uint64_t>(step);
+  return hint;
 }
 
 // The layouts of "zeros", whose shape is [200].
@@ -75,12 +110,15 @@ void WriteGolden(const fs::path& path) {
   fs::remove_all(path);
   {
     auto store = Store::Create(path, {.digest_seed = 0x1234567890abcdef,
-                                      .store = {.entropy = Entropy::kRans, .key = kKey}})
+                                      .store = {.entropy = Entropy::kRans}})
                      .value();
     for (const int step : {1, 2, 3}) {
-      auto writer = store->Begin(static_cast<uint64_t>(step)).value();
+      const SaveOptions options{.optimizer_step = GoldenHint(step)};
+      auto writer = store->Begin(static_cast<uint64_t>(step), options).value();
       const auto tensors = GoldenStep(step);
       for (const TestTensor& tensor : tensors) PutGolden(writer.get(), tensor);
+      const auto adam = GoldenAdam(step);
+      for (const TestTensor& tensor : adam) PutGolden(writer.get(), tensor);
       TrainerProgress state;
       state.global_step = step;
       state.lr_scheduler["lr"] = 0.5;
@@ -105,7 +143,11 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
  protected:
   static bool knows_planes() { return GetParam() != std::string_view("store"); }
   static bool is_newest() { return GetParam() == std::string_view(kNewest); }
-  static bool has_rans() { return is_newest() || GetParam() == std::string_view("store_rans"); }
+  static bool is_sealed() { return GetParam() == std::string_view("store_sealed"); }
+  static bool has_replays() { return is_newest(); }
+  static bool has_rans() {
+    return has_replays() || is_sealed() || GetParam() == std::string_view("store_rans");
+  }
   static bool has_shards() { return has_rans() || GetParam() == std::string_view("store_shards"); }
   static bool knows_roles() {
     return has_shards() || GetParam() == std::string_view("store_roles");
@@ -115,12 +157,18 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
       WriteGolden(kGolden / GetParam());
     }
     fs::copy(kGolden / GetParam(), path(), fs::copy_options::recursive);
-    if (is_newest()) closing_options_.key = kKey;
+    if (is_sealed()) closing_options_.key = kKey;
+  }
+  static std::vector<TestTensor> Expected(int step) {
+    std::vector<TestTensor> tensors = GoldenStep(step);
+    if (!has_replays()) return tensors;
+    for (TestTensor& tensor : GoldenAdam(step)) tensors.push_back(std::move(tensor));
+    return tensors;
   }
   void ExpectGolden(const Store& store) {
     const auto steps = store.ListCheckpoints("main").value();
     ASSERT_EQ(steps.size(), 2u);
-    for (const int step : {2, 3}) ExpectHolds(store, static_cast<uint64_t>(step), GoldenStep(step));
+    for (const int step : {2, 3}) ExpectHolds(store, static_cast<uint64_t>(step), Expected(step));
     EXPECT_EQ(store.FindTag("main", "middle").value(), 2u);
     EXPECT_EQ(steps[1].metrics.at("loss"), 1.0 / 3);
     const auto reader = store.OpenCheckpoint("main", 3).value();
@@ -143,6 +191,12 @@ class GoldenStoreTest : public StoreTest, public ::testing::WithParamInterface<c
     }
     return 0;
   }
+  uint64_t ReplayedBytes() {
+    for (const CodecUse& use : GetStats().by_codec) {
+      if (use.codec == "replay") return use.raw_bytes;
+    }
+    return 0;
+  }
   // Stored bytes of frames whose planes are not known.
   uint64_t UnknownBytes() { return BytesOf("unknown"); }
 };
@@ -152,22 +206,23 @@ TEST_P(GoldenStoreTest, IsReadAndWrittenOn) {
   closing_options_.entropy = Entropy::kRans;
   Reopen(closing_options_);
   ExpectGolden(*store_);
-  EXPECT_EQ(store_->Check({})->num_sealed_files > 0, is_newest());
+  EXPECT_EQ(store_->Check({})->num_sealed_files > 0, is_sealed());
   EXPECT_EQ(BytesOf("rans") > 0, has_rans());
   const uint64_t unknown = knows_planes() ? 0 : GetStats().stored_bytes;
   EXPECT_EQ(UnknownBytes(), unknown);
-  VARVE_ASSERT_OK(Save(4, GoldenStep(4)).status());
+  EXPECT_EQ(ReplayedBytes() > 0, has_replays());
+  VARVE_ASSERT_OK(Save(4, Expected(4), {.optimizer_step = GoldenHint(4)}).status());
   // A store without the feature gets no rANS.
   EXPECT_EQ(BytesOf("rans") > 0, has_rans());
-  ExpectHolds(4, GoldenStep(4));
+  ExpectHolds(4, Expected(4));
   EXPECT_EQ(UnknownBytes(), unknown);
   VARVE_ASSERT_OK(DropSteps({2, 3}));
-  ExpectHolds(4, GoldenStep(4));
+  ExpectHolds(4, Expected(4));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenStoreTest,
                          ::testing::Values("store", "store_planes", "store_roles", "store_shards",
-                                           "store_rans", kNewest),
+                                           "store_rans", "store_sealed", kNewest),
                          [](const auto& golden) { return std::string(golden.param); });
 
 }  // namespace

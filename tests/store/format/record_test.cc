@@ -167,13 +167,43 @@ TEST(SaveBlockTest, RoundTrip) {
   EXPECT_TRUE(DecodeSaveBlock(EncodeSaveBlock({}))->planes.empty());
 }
 
+TEST(SaveBlockTest, AFrameMayHaveSeveralSources) {
+  SaveBlock block = SomeBlock();
+  const BaseEdge first = block.edges[0];
+  block.edges.resize(kMaxSources, first);
+  block.edges.push_back(first);
+  ++block.edges.back().ordinal;
+  const SaveBlock read = DecodeSaveBlock(EncodeSaveBlock(block)).value();
+  EXPECT_EQ(read.EdgesOf(first.ordinal).size(), kMaxSources);
+  EXPECT_EQ(read.EdgesOf(first.ordinal + 1).size(), 1u);
+  EXPECT_TRUE(read.EdgesOf(first.ordinal + 2).empty());
+}
+
+// Whatever the parts are, they add up.
+TEST(SaveBlockTest, SharesOfAFrameAddUp) {
+  SaveBlock block;
+  for (uint8_t coder = 0; coder < 3; ++coder) {
+    block.planes.push_back({.ordinal = 5,
+                            .coder = static_cast<StreamCoder>(coder),
+                            .num_planes = static_cast<uint8_t>(coder + 1),
+                            .bytes = 10});
+  }
+  uint64_t raw_bytes = 0;
+  for (const CodecTotals& part : block.PlanesOf(5, 1001)) raw_bytes += part.raw_bytes;
+  EXPECT_EQ(raw_bytes, 1001u);
+}
+
 TEST(SaveBlockTest, RefusesWhatCannotBe) {
   const auto refused = [](const SaveBlock& block, const char* text) {
     EXPECT_THAT(DecodeSaveBlock(EncodeSaveBlock(block)), FailsWith(StatusCode::kCorruption, text));
   };
   SaveBlock block = SomeBlock();
   block.edges.push_back(block.edges[0]);
-  refused(block, "ordinals of deltas do not rise");
+  --block.edges.back().ordinal;
+  refused(block, "ordinals of deltas fall");
+  block = SomeBlock();
+  block.edges.resize(kMaxSources + 1, block.edges[0]);
+  refused(block, "more than 3 sources");
   block = SomeBlock();
   std::swap(block.planes[1], block.planes[2]);
   refused(block, "planes are out of order");

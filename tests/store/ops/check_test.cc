@@ -11,6 +11,7 @@
 namespace varve::internal::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -187,6 +188,25 @@ TEST_F(CheckTest, BaseThatIsNotOlder) {
   block.edges[0].base = {2, block.edges[0].ordinal};
   Change(Family::kBirths, key, EncodeSaveBlock(block));
   ExpectError("has no smaller address");
+}
+
+// A drop would take a source that no edge names.
+TEST_F(CheckTest, EdgesThatAreNotThoseOfTheFrame) {
+  const std::string key = keys::SaveBlock(2, 0);
+  SaveBlock block = DecodeSaveBlock(Value(Family::kBirths, key)).value();
+  ASSERT_FALSE(block.edges.empty());
+  const std::string frame =
+      "frame 2/" + std::to_string(block.edges[0].ordinal) + " is predicted from frame 1/";
+  const auto errors = [&] {
+    Change(Family::kBirths, key, EncodeSaveBlock(block));
+    return store_->Check({.read_data = true}).value().errors;
+  };
+  ++block.edges[0].base_digest.lo;
+  EXPECT_THAT(errors(),
+              Contains(AllOf(HasSubstr(frame), HasSubstr(", and its save names frame "))));
+  block.edges.erase(block.edges.begin());
+  EXPECT_THAT(errors(),
+              Contains(AllOf(HasSubstr(frame), HasSubstr(", and its save names nothing there"))));
 }
 
 TEST_F(CheckTest, WrongPlanes) {

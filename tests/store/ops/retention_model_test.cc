@@ -127,17 +127,19 @@ class RetentionModelTest : public testing::InternalsTest {
           for (size_t i = 0; i < record.lists.size(); ++i) {
             VARVE_ASSIGN_OR_RETURN(const auto refs, impl()->ReadList(record, i));
             for (const ChunkRef& ref : refs) {
-              std::optional<ChunkAddress> address;
-              if (ref.NamesFrame()) address = ref.address;
-              while (address.has_value()) {
+              std::vector<ChunkAddress> left;
+              if (ref.NamesFrame()) left.push_back(ref.address);
+              while (!left.empty()) {
+                const ChunkAddress address = left.back();
+                left.pop_back();
                 rocksdb::PinnableSlice frame;
-                VARVE_RETURN_IF_ERROR(database()->GetFrame(*address, &frame));
-                reached->emplace(*address, frame.size());
+                VARVE_RETURN_IF_ERROR(database()->GetFrame(address, &frame));
+                reached->emplace(address, frame.size());
                 VARVE_ASSIGN_OR_RETURN(
                     const FrameInfo info,
                     ParseFrame(std::as_bytes(std::span(frame.data(), frame.size()))));
-                address = info.base;
-                num_bases_ += address.has_value() ? 1 : 0;
+                for (const FrameSource& source : info.sources()) left.push_back(source.address);
+                num_bases_ += info.num_sources;
               }
             }
           }

@@ -78,7 +78,6 @@ TEST_P(ChainTest, StaysWithinItsDepth) {
   Reopen({.max_delta_depth = GetParam(), .max_path_ratio = 1e9});
   TestTensor t = NormalTensor("t", {262144}, 1);
   uint32_t deepest = 0;
-  ChunkScratch scratch;
   for (uint64_t step = 0; step < 12; ++step) {
     t = Drifted(t, step);
     VARVE_ASSERT_OK(Save(step, {t}).status());
@@ -86,9 +85,11 @@ TEST_P(ChainTest, StaysWithinItsDepth) {
         database()->Get(Family::kTensors, keys::Tensor({1, step}, "t", 0)).value().value());
     const auto refs = DecodeChunkList(
         database()->Get(Family::kLists, keys::List(record->lists[0])).value().value());
-    const auto chain = impl()->chunk_reader().ReadChain((*refs)[0].address, &scratch).value();
-    EXPECT_EQ(chain.size(), chain.front().info.depth);
-    deepest = std::max(deepest, chain.front().info.depth);
+    const FrameSource chunk{(*refs)[0].address, (*refs)[0].digest};
+    const FrameGraph graph = impl()->chunk_reader().FetchGraph({&chunk, 1}).value();
+    const uint32_t depth = graph.InfoOf(chunk.address).depth;
+    EXPECT_EQ(graph.BasesOf(chunk.address).size(), depth);
+    deepest = std::max(deepest, depth);
   }
   EXPECT_EQ(deepest, static_cast<uint32_t>(GetParam()));
 }
