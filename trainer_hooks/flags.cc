@@ -95,8 +95,14 @@ Status Needs(bool is_set, const std::string& flag, bool has, const std::string& 
 
 Status ValidateSaving(const CheckpointFlags& f) {
   const bool saves = !f.save.empty();
-  VARVE_RETURN_IF_ERROR(Needs(saves, "--save", f.save_interval.has_value(), "--save-interval",
-                              "which says after how many steps to save"));
+  VARVE_RETURN_IF_ERROR(Needs(saves, "--save", f.save_interval.has_value() || f.durable_every_step,
+                              "--save-interval", "which says after how many steps to save"));
+  VARVE_RETURN_IF_ERROR(Needs(f.durable_every_step, "--durable-every-step", saves, "--save",
+                              "which says where to save"));
+  if (f.durable_every_step && f.save_interval.value_or(1) != 1) {
+    return Status::InvalidArgument("--durable-every-step saves each step, and --save-interval is " +
+                                   std::to_string(*f.save_interval) + ": leave one of them out");
+  }
   VARVE_RETURN_IF_ERROR(Needs(f.save_interval.has_value(), "--save-interval", saves, "--save",
                               "which says where to save"));
   if (f.save_interval == uint64_t{0}) {
@@ -144,6 +150,8 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags) {
   specs.Text("--save", "FOLDER", "Store to save to; made if it is missing", &f.save);
   specs.Count("--save-interval", "STEPS", "Save every so many steps, and at the last one",
               &f.save_interval);
+  specs.Switch("--durable-every-step", "The same as --save-interval 1", &f.durable_every_step,
+               true);
   specs.Text("--run", "NAME", "Run of the store that is saved to and loaded from [main]", &f.run);
   specs.Switch("--no-save-optim", "Save no optimizer state", &f.save_optim, false);
   specs.Switch("--async-save", "Save in the background of the next steps (the default)",

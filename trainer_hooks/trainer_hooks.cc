@@ -333,7 +333,8 @@ Result<Decision> TrainerHooksImpl::Decide(int64_t step, bool is_last, Status fai
   if (failure.ok() && checkpointer_ != nullptr) failure = checkpointer_->failure();
   if (IsFirst()) {
     own_stop = static_cast<int64_t>(OwnStopReason(step, is_last));
-    const auto interval = static_cast<int64_t>(flags_.save_interval.value_or(0));
+    const auto interval =
+        static_cast<int64_t>(flags_.durable_every_step ? 1 : flags_.save_interval.value_or(0));
     is_due = interval > 0 && step % interval == 0 ? 1 : 0;
   }
   const auto received = signal_.has_value() ? signal_->received() : std::nullopt;

@@ -31,6 +31,7 @@ namespace varve {
 struct CheckpointFlags {
   std::string save;                       // --save FOLDER
   std::optional<uint64_t> save_interval;  // --save-interval STEPS
+  bool durable_every_step = false;        // --durable-every-step, which is --save-interval 1
   std::string run = "main";               // --run NAME
   bool save_optim = true;                 // --no-save-optim
   bool async_save = true;                 // --async-save, --no-async-save

@@ -20,11 +20,13 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "varve/device_tensor_source.h"
+#include "varve/optimizer_step.h"
 #include "varve/shard_layout.h"
 #include "varve/state_item.h"
 #include "varve/tensor.h"
@@ -64,6 +66,12 @@ struct TrainingState {
   // save changes them. Clear `tags` after AfterStep, or the next save moves them to its step.
   std::map<std::string, double> metrics;
   std::vector<std::string> tags;
+  // What the optimizer did in its last step. Set it anew after each step. A save of this step then
+  // stores little more than the gradients (varve/optimizer_step.h). It is ignored unless the step
+  // with the number before was saved or restored just before, and at a step that
+  // RetentionPolicy::keep_every keeps. Ranks that hold the same tensors plan anew who saves what
+  // when it comes or goes, so give it to each save.
+  std::shared_ptr<const OptimizerStep> optimizer_step;
 };
 
 }  // namespace varve

@@ -99,6 +99,14 @@ TEST(FlagsTest, BadValuesAreNamed) {
               FailsWith(StatusCode::kInvalidArgument, "some"));
 }
 
+TEST(FlagsTest, DurableEveryStepIsAnIntervalOfOne) {
+  CheckpointFlags f;
+  VARVE_ASSERT_OK(Parse({{"--save", "a"}, {"--durable-every-step", ""}}, &f));
+  EXPECT_TRUE(f.durable_every_step);
+  EXPECT_THAT(Parse({{"--durable-every-step", "5"}}, &f),
+              FailsWith(StatusCode::kInvalidArgument, "--durable-every-step wants no value"));
+}
+
 TEST(FlagsTest, WhatDoesNotGoTogetherIsRefusedInASentence) {
   const auto refused = [](const std::vector<std::pair<std::string, std::string>>& arguments,
                           const char* text) {
@@ -108,6 +116,9 @@ TEST(FlagsTest, WhatDoesNotGoTogetherIsRefusedInASentence) {
   refused({{"--save", "a"}}, "--save needs --save-interval");
   refused({{"--save-interval", "5"}}, "--save-interval needs --save");
   refused({{"--save", "a"}, {"--save-interval", "0"}}, "at least 1");
+  refused({{"--durable-every-step", ""}}, "--durable-every-step needs --save");
+  refused({{"--save", "a"}, {"--durable-every-step", ""}, {"--save-interval", "5"}},
+          "leave one of them out");
   refused({{"--no-save-optim", ""}}, "--no-save-optim needs --save");
   refused({{"--max-checkpoint-keep", "3"}}, "--max-checkpoint-keep needs --save");
   refused({{"--save", "a"}, {"--save-interval", "5"}, {"--keep-every", "10"}},

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The recipes of docs/hooks.md, word by word.
+#include <algorithm>
+#include <cmath>
+#include <random>
+
 #include "tests/trainer_hooks/state_fixture.h"
 
 namespace varve::internal::testing {
@@ -34,6 +38,17 @@ struct LoaderPosition {
 void AddItems(LoaderPosition* loader, std::vector<double>* history, varve::TrainingState* state) {
   state->items.push_back(varve::ItemOf("loader", loader));
   state->items.push_back(varve::ItemOf("history", history));
+}
+
+// `number` counts the steps of the optimizer from 1 on. `scale` is what clipping has multiplied the
+// gradients by.
+void TellStep(uint64_t number, double learning_rate, double scale, varve::TrainingState* state) {
+  auto step = std::make_shared<varve::OptimizerStep>();
+  step->number = number;
+  step->gradient_scale = scale;
+  step->groups = {{.learning_rate = learning_rate, .beta2 = 0.95, .weight_decay = 0.1}};
+  step->parameters = {{"master.wte", "exp_avg.wte", "exp_avg_sq.wte"}};
+  state->optimizer_step = std::move(step);
 }
 
 class RecipesTest : public StoreTest {};
@@ -98,6 +113,45 @@ TEST_F(RecipesTest, OnlyTheStepsThatAreSavedHaveTheLoss) {
   const auto steps = store_->ListCheckpoints("main").value();
   ASSERT_EQ(steps.size(), 2u);
   for (const auto& info : steps) EXPECT_EQ(info.metrics.at("loss"), 0.25);
+}
+
+TEST_F(RecipesTest, ASaveThatIsToldOfTheStepReplaysIt) {
+  constexpr size_t kElements = 10000;
+  constexpr float kRate = 3e-4f, kScale = 0.5f;
+  std::vector<float> w(kElements, 0.02f), m(kElements), v(kElements);
+  TrainingState state;
+  for (auto& [name, values] :
+       {std::pair{"master.wte", &w}, {"exp_avg.wte", &m}, {"exp_avg_sq.wte", &v}}) {
+    state.tensors.push_back({{.name = name, .shape = {kElements}}, values->data()});
+  }
+  store_.reset();
+  auto checkpointer = AsyncCheckpointer::Open(path()).value();
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 0.01f);
+  for (uint64_t number = 1; number <= 3; ++number) {
+    const auto t = static_cast<double>(number);
+    const auto size = static_cast<float>(kRate / (1 - std::pow(0.9, t)));
+    const auto bias = static_cast<float>(std::sqrt(1 - std::pow(0.95, t)));
+    for (size_t i = 0; i < kElements; ++i) {
+      const float g = normal(random) * kScale;
+      m[i] = 0.9f * m[i] + 0.1f * g;
+      v[i] = 0.95f * v[i] + 0.05f * g * g;
+      w[i] = (1 - kRate * 0.1f) * w[i] - size * (m[i] / (std::sqrt(v[i]) / bias + 1e-8f));
+    }
+    TellStep(number, kRate, kScale, &state);
+    ASSERT_TRUE(checkpointer->Save(number, state).value());
+    VARVE_ASSERT_OK(checkpointer->Wait());
+  }
+  const auto uses = checkpointer->store().Stats().value().by_codec;
+  const auto replay = std::ranges::find(uses, "replay", &CodecUse::codec);
+  ASSERT_NE(replay, uses.end());
+  EXPECT_EQ(replay->raw_bytes, 2 * 2 * 4 * kElements);  // v and w of two steps
+  VARVE_ASSERT_OK(checkpointer->Close());
+  Reopen();
+  std::vector<float> read(kElements);
+  const auto reader = store_->OpenCheckpoint("main", 3).value();
+  VARVE_ASSERT_OK(reader->Read("master.wte", std::as_writable_bytes(std::span(read))));
+  EXPECT_EQ(read, w);
 }
 
 TEST_F(RecipesTest, AVariableIsSavedAndFilled) {

@@ -295,6 +295,7 @@ Result<std::unique_ptr<AsyncCheckpointer>> OpenGroupCheckpointer(
       *std::move(store), root, own,
       {.annotate = [verdict](SaveStats* stats) { verdict->AddNotesTo(stats); },
        .may_try_again = [group] { return group->MayTryAgain(); },
+       .keep_every = options.retention.has_value() ? options.retention->keep_every : 0,
        .ended = [group](uint64_t step, const SaveOptions& with,
                         const Status& status) { group->EndSave(step, with, status); }});
   VARVE_RETURN_IF_ERROR(Agree(ranks, checkpointer.status()));

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/bytes_of.h"
@@ -116,6 +118,7 @@ void EncodeTensor(const HeldTensor& tensor, Encoder* to) {
   EncodeLayout(tensor.layout, to);
   to->Text(tensor.derived_from);
   to->Text(tensor.alias_of);
+  to->Text(tensor.moment_of);
   to->Number(tensor.can_cut ? 1 : 0);
   to->Number(static_cast<int64_t>(tensor.policy));
   to->Number(static_cast<int64_t>(tensor.role));
@@ -130,6 +133,7 @@ HeldTensor DecodeTensor(Decoder* from) {
   tensor.layout = DecodeLayout(from);
   tensor.derived_from = from->Text();
   tensor.alias_of = from->Text();
+  tensor.moment_of = from->Text();
   tensor.can_cut = from->Number() != 0;
   tensor.policy = static_cast<ReplicaPolicy>(from->Number());
   tensor.role = static_cast<TensorRole>(from->Number());
@@ -147,18 +151,33 @@ bool IsValid(const HeldTensor& tensor) {
           (tensor.had->begin <= tensor.had->end && tensor.had->end <= tensor.layout.NumLocal()));
 }
 
+// The weight of each moment that the state's optimizer names.
+std::unordered_map<std::string_view, std::string_view> WeightsOf(const TrainingState& state) {
+  std::unordered_map<std::string_view, std::string_view> weights;
+  if (state.optimizer_step == nullptr) return weights;
+  weights.reserve(2 * state.optimizer_step->parameters.size());
+  for (const OptimizerStep::Parameter& parameter : state.optimizer_step->parameters) {
+    weights.emplace(parameter.moment, parameter.weight);
+    weights.emplace(parameter.square, parameter.weight);
+  }
+  return weights;
+}
+
 // Gives `use` one tensor of a state after the other, as a rank holds it, without `had`.
 template <typename Use>
 void ForEachHeld(const TrainingState& state, std::span<const ReplicaRule> rules, const Use& use) {
   TiedTensors tied;
+  const auto weights = WeightsOf(state);
   for (const StateTensor& tensor : state.tensors) {
     const StateTensor* const first = tied.Add(tensor);
+    const auto weight = weights.find(tensor.name);
     use(HeldTensor{
         .name = tensor.name,
         .dtype = tensor.dtype,
         .role = tensor.role,
         .derived_from = tensor.derived_from,
         .alias_of = first == &tensor ? std::string_view() : std::string_view(first->name),
+        .moment_of = weight == weights.end() ? std::string_view() : weight->second,
         .layout = Canonical(tensor.layout.has_value() ? *tensor.layout
                                                       : ShardLayout::Whole(tensor.shape)),
         .can_cut = IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0,

@@ -26,6 +26,9 @@ struct HeldTensor {
   std::string_view derived_from{};
   // The first name of this memory in the rank's list. Empty: this is the first.
   std::string_view alias_of{};
+  // The weight that a step of the optimizer changes together with this moment
+  // (optimizer_step.h). Empty: the state names none.
+  std::string_view moment_of{};
   ShardLayout layout{};  // canonical
   bool can_cut = false;  // a flat range of it lies in the trainer's memory in one piece
   ReplicaPolicy policy = ReplicaPolicy::kMustBeEqual;

@@ -50,7 +50,8 @@ Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTen
                      .trainer = state.trainer,
                      .topology = state.topology,
                      .metrics = state.metrics,
-                     .tags = state.tags};
+                     .tags = state.tags,
+                     .optimizer_step = state.optimizer_step};
   for (size_t i = 0; i < held.size(); ++i) {
     if (!writes[i].has_value()) continue;
     const bool is_per_rank = per_rank.contains(held[i].name);

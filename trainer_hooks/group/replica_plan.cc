@@ -87,7 +87,7 @@ class Planner {
   void FindGroups();
   int StageOf(const Group& group) const;
   void PlanGroup(const Group& group);
-  bool FollowTied(const Group& group);
+  bool FollowSame(const Group& group);
   bool FollowMaster(const Group& group);
   bool CanCut(const Group& group) const;
   std::vector<Range> CutAnew(const Group& group) const;
@@ -119,12 +119,19 @@ class Planner {
   bool HasMaster(const Holder& holder) const {
     return by_name_[holder.rank].contains(TensorOf(holder).derived_from);
   }
-  // The tensor that a tied one shares its memory with.
-  std::optional<Holder> FindTied(const Holder& holder) const {
-    for (const Holder& other : FindBeside(holder, TensorOf(holder).alias_of)) {
+  std::optional<Holder> FindSame(const Holder& holder, std::string_view name) const {
+    for (const Holder& other : FindBeside(holder, name)) {
       if (TensorOf(other).layout == TensorOf(holder).layout) return other;
     }
     return std::nullopt;
+  }
+  // The tensor that a tied one shares its memory with.
+  std::optional<Holder> FindTied(const Holder& holder) const {
+    return FindSame(holder, TensorOf(holder).alias_of);
+  }
+  // The weight of a moment.
+  std::optional<Holder> FindWeight(const Holder& holder) const {
+    return FindSame(holder, TensorOf(holder).moment_of);
   }
 
   const std::span<const std::vector<HeldTensor>> held_;
@@ -168,6 +175,7 @@ int Planner::StageOf(const Group& group) const {
   const auto first = FindTied(group.holders[0]);
   if (first.has_value()) return is_derived(*first) ? 4 : 2;
   if (std::any_of(group.holders.begin(), group.holders.end(), is_derived)) return 3;
+  if (is_chosen && FindWeight(group.holders[0]).has_value()) return 3;  // which may be tied
   return is_chosen ? 1 : 0;
 }
 
@@ -175,22 +183,32 @@ void Planner::PlanGroup(const Group& group) {
   const Range all{0, group.tensor->layout.NumLocal()};
   const bool lowest = group.tensor->policy == ReplicaPolicy::kTakeLowest;
   if (lowest || group.holders.size() == 1) return Assign(group, group.holders[0], all);
-  if (FollowTied(group) || FollowMaster(group)) return;
+  if (FollowSame(group) || FollowMaster(group)) return;
   Keep(group);
 }
 
-// What is tied on all ranks alike is saved where, and as, its first name is.
-bool Planner::FollowTied(const Group& group) {
+// What is tied on all ranks alike is saved where, and as, its first name is. So is a moment where
+// its weight is.
+bool Planner::FollowSame(const Group& group) {
+  const bool is_tied = !group.tensor->alias_of.empty();
+  const std::string_view leader = is_tied ? group.tensor->alias_of : group.tensor->moment_of;
   std::vector<std::optional<Range>> writes;
-  for (const Holder& holder : group.holders) {
-    const auto first = FindTied(holder);
-    if (!first.has_value() || TensorOf(*first).name != group.tensor->alias_of) return false;
-    writes.push_back(WriteOf(*first));
-  }
   int64_t elements = 0;
-  for (const auto& range : writes) elements += range ? range->end - range->begin : 0;
+  for (const Holder& holder : group.holders) {
+    const auto first = is_tied ? FindTied(holder) : FindWeight(holder);
+    if (!first.has_value() || TensorOf(*first).name != leader) return false;
+    const auto& range = writes.emplace_back(WriteOf(*first));
+    if (!range.has_value()) continue;
+    const int64_t length = range->end - range->begin;
+    if (!is_tied && length < group.tensor->layout.NumLocal() && !CanCut(group)) return false;
+    elements += length;
+  }
+  const auto is_written = [](const auto& range) { return range.has_value(); };
+  if (std::ranges::none_of(writes, is_written)) return false;
   if (elements != group.tensor->layout.NumLocal()) return false;
-  for (size_t i = 0; i < writes.size(); ++i) WriteOf(group.holders[i]) = writes[i];
+  for (size_t i = 0; i < writes.size(); ++i) {
+    if (writes[i].has_value()) Assign(group, group.holders[i], *writes[i]);
+  }
   return true;
 }
 

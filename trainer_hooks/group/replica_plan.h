@@ -7,6 +7,8 @@
 //
 //   - A rank that saves a part of a master saves the same part of its weight. This costs nothing,
 //     because the store derives the weight. It never looks into the store of another rank for that.
+//   - A rank that saves a part of a weight saves the same part of its moments, so that a save can
+//     replay a step of the optimizer (optimizer_step.h).
 //   - Tied tensors are saved by the same rank, once.
 //   - A part stays with the rank whose store already has it (HeldTensor::had). So a change of one
 //     tensor moves no other. A part moves only if its rank would save more than 5/4 of what the

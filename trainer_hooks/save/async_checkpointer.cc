@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <span>
+#include <utility>
 
 #include "base/guarded.h"
 #include "base/low_priority.h"
@@ -149,6 +150,7 @@ bool AsyncCheckpointerImpl::IsBusy() const {
 void AsyncCheckpointerImpl::Skip(uint64_t step) {
   SaveStats stats{.step = step, .skipped = true};
   if (options_.on_save) options_.on_save(stats);
+  step_before_ = step;
   const std::lock_guard lock(mutex_);
   last_stats_ = stats;
 }
@@ -157,6 +159,9 @@ std::shared_ptr<SaveJob> AsyncCheckpointerImpl::MakeJob(uint64_t step,
                                                         std::shared_ptr<const SaveState> state,
                                                         const BeginOptions& options) {
   auto job = std::make_shared<SaveJob>(&memory_, ++num_jobs_, step, std::move(state), options);
+  job->step_before = std::exchange(step_before_, step);
+  knows_steps_ = knows_steps_ || job->state->optimizer_step != nullptr;
+  job->knows_steps = knows_steps_;
   job->may_commit = [this, job = job.get()] { return AwaitTrainer(*job); };
   if (options_.check_staging > 0) {
     job->check.emplace(job->state, options_.check_staging, job->number);
@@ -302,7 +307,7 @@ Result<LoadReport> AsyncCheckpointerImpl::RestoreThrough(const CheckpointId& id,
   LoadOptions with = options;
   if (with.devices == nullptr) with.devices = options_.devices;
   VARVE_ASSIGN_OR_RETURN(LoadReport report, LoadThrough(*reader, with, read, into));
-  restored_ = id.step;
+  restored_ = step_before_ = id.step;
   return report;
 }
 

@@ -48,6 +48,8 @@ struct SaveJob {
   const std::shared_ptr<const SaveState> state;
   const std::optional<std::chrono::steady_clock::time_point> deadline;
   const bool waits_at_once;
+  std::optional<uint64_t> step_before;  // of the state from which the optimizer went on
+  bool knows_steps = false;             // this state or one before it says what the optimizer did
   const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
   Stage stage;
   std::atomic<bool> is_awaited = false;  // the trainer waits in AwaitStaged, or has left it
@@ -167,6 +169,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   void KeepSaved(SaveJob* job);  // it throws std::bad_alloc
   Status ApplyRetention(SaveJob* job);
   SaveOptions OptionsOf(const SaveJob& job) const;
+  bool Stays(uint64_t step) const;
   Status BeginDigests(SaveJob* job);
   Status LearnParents(SaveJob* job);
   Status PutTensors(SaveJob* job);
@@ -186,6 +189,9 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   const int num_threads_;             // of a save
   SaveMemory memory_;                 // of the trainer's thread, while no save is under way
   uint64_t num_jobs_ = 0;             // the same
+  // The step that the trainer has begun to save last, or skipped, or restored. The same.
+  std::optional<uint64_t> step_before_;
+  bool knows_steps_ = false;                     // SaveJob::knows_steps of the last save. The same
   std::shared_ptr<const StateTensors> tensors_;  // of the last save or Prewarm. The same
 
   // The trainer's thread, the preparer and the saver use these one after the other.

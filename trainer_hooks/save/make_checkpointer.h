@@ -15,13 +15,15 @@ namespace varve::internal {
 
 class BackgroundPusher;
 
-// The functions by which a checkpointer of one rank of many asks about the other ranks, and tells
-// them something. One of its threads at a time calls them.
+// What a checkpointer of one rank of many knows of the group, and the functions by which it asks
+// about the other ranks and tells them something. One of its threads at a time calls them.
 struct GroupSide {
   // Adds to the stats of each save what other ranks know of it, before anyone sees them.
   std::function<void(SaveStats*)> annotate;
   // Returns true if what has failed may be tried again without the other ranks.
   std::function<bool()> may_try_again;
+  // Of the group's retention, which another rank may carry out.
+  uint64_t keep_every = 0;
   // It is called when a save has ended and is not tried again.
   std::function<void(uint64_t step, const SaveOptions&, const Status&)> ended;
 };

@@ -114,10 +114,24 @@ SaveOptions AsyncCheckpointerImpl::OptionsOf(const SaveJob& job) const {
           .low_priority = !in_a_hurry};
 }
 
+// Retention keeps the step, and drops those before it one day.
+bool AsyncCheckpointerImpl::Stays(uint64_t step) const {
+  const uint64_t keep_every =
+      options_.retention.has_value() ? options_.retention->keep_every : group_.keep_every;
+  return keep_every > 1 && step % keep_every == 0;
+}
+
 Result<std::unique_ptr<SaveSession>> AsyncCheckpointerImpl::BeginOnce(const SaveJob& job) {
   VARVE_RETURN_IF_ERROR(PrepareLineage(job.step));
   const SaveState& state = *job.state;
-  VARVE_ASSIGN_OR_RETURN(auto session, SaveSession::Begin(store_.get(), job.step, OptionsOf(job)));
+  SaveOptions options = OptionsOf(job);
+  if (job.knows_steps && Stays(job.step)) {
+    options.from_keyframes = true;
+  } else if (job.step_before.has_value() && job.step == *job.step_before + 1) {
+    const auto newest = store_->LatestStep(options_.run);
+    if (newest.ok() && *newest == job.step_before) options.optimizer_step = state.optimizer_step;
+  }
+  VARVE_ASSIGN_OR_RETURN(auto session, SaveSession::Begin(store_.get(), job.step, options));
   for (const StateItem& item : state.items) {
     VARVE_ASSIGN_OR_RETURN(const std::string name, EncodeItemName({item.name, item.rank}));
     VARVE_RETURN_IF_ERROR(session->PutBytes(name, item.value));

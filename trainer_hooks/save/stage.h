@@ -17,7 +17,8 @@
 // place of ReadParents. Then PutInto may wait until the trainer has gone on.
 //
 // Chunks are taken from the last to the first. When the memory is full, the rest is left where it
-// lies. The save reads this rest first, and AwaitReleased waits until it has done so.
+// lies. The save reads this rest first, and AwaitReleased waits until it has done so. A save that
+// knows the step of the optimizer reads some of it later (replayed_step.h).
 //
 // When AwaitCopied returns, the copy of a device's chunk may still be on its way.
 //

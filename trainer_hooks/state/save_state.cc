@@ -58,16 +58,17 @@ std::shared_ptr<const StateTensors> MakeStateTensors(std::vector<StateTensor> te
 std::shared_ptr<SaveState> MakeSaveState(const TrainingState& state,
                                          std::shared_ptr<const StateTensors> tensors) {
   return std::make_shared<SaveState>(SaveState{std::move(tensors), state.items, state.trainer,
-                                               state.topology, state.metrics, state.tags});
+                                               state.topology, state.metrics, state.tags,
+                                               state.optimizer_step});
 }
 
 std::shared_ptr<SaveState> MakeSaveState(TrainingState&& state,
                                          std::shared_ptr<const StateTensors> known) {
   const bool is_known = known != nullptr && known->AreOf(state.tensors);
   if (!is_known) known = MakeStateTensors(std::move(state.tensors));
-  return std::make_shared<SaveState>(SaveState{std::move(known), std::move(state.items),
-                                               std::move(state.trainer), std::move(state.topology),
-                                               std::move(state.metrics), std::move(state.tags)});
+  return std::make_shared<SaveState>(SaveState{
+      std::move(known), std::move(state.items), std::move(state.trainer), std::move(state.topology),
+      std::move(state.metrics), std::move(state.tags), std::move(state.optimizer_step)});
 }
 
 }  // namespace varve::internal

@@ -38,6 +38,7 @@ struct SaveState {
   std::optional<Topology> topology;
   std::map<std::string, double> metrics;
   std::vector<std::string> tags;
+  std::shared_ptr<const OptimizerStep> optimizer_step;
 };
 
 // Precondition of all: the state is valid. They throw std::bad_alloc.

@@ -35,6 +35,24 @@ TEST(HeldTensorTest, TensorsOfTheSameMemoryAreTied) {
   EXPECT_EQ(AliasesOf(first, second), std::vector<std::string>(4));
 }
 
+TEST(HeldTensorTest, AMomentNamesItsWeight) {
+  float data[6] = {};
+  TrainingState state;
+  for (const char* const name : {"w", "m", "v", "other"}) {
+    state.tensors.push_back({{.name = name, .shape = {6}}, data});
+  }
+  const Digest without = DigestHeld(state, {});
+  state.optimizer_step = std::make_shared<OptimizerStep>(
+      OptimizerStep{.groups = {{}}, .parameters = {{"w", "m", "v"}}});
+  EXPECT_NE(DigestHeld(state, {}), without);
+  const std::vector<std::byte> list = EncodeHeld(state, {});
+  const auto held = DecodeHeld(list);
+  ASSERT_TRUE(held.ok()) << held.status().ToString();
+  std::vector<std::string_view> weights;
+  for (const HeldTensor& tensor : *held) weights.push_back(tensor.moment_of);
+  EXPECT_EQ(weights, (std::vector<std::string_view>{"", "w", "w", ""}));
+}
+
 // Two devices may use the same address for memory of their own.
 TEST(HeldTensorTest, TensorsOfTwoDevicesAreNotTied) {
   float data[6] = {};

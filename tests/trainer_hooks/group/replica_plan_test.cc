@@ -120,6 +120,45 @@ TEST(ReplicaPlanTest, WhatAllHoldIsSavedOnceAndSpread) {
   for (const ReplicaGroup& group : plan.groups) EXPECT_EQ(group.holders.size(), 4u);
 }
 
+// A step of the optimizer can be replayed only from the same part of the weight and its moments.
+TEST(ReplicaPlanTest, MomentsAreSavedWhereTheirWeightsAre) {
+  Lists held(4, Model(6));
+  for (auto& tensors : held) {
+    for (HeldTensor& tensor : tensors) {
+      const size_t dot = tensor.name.find('.');
+      if (tensor.name.starts_with("exp_")) tensor.moment_of = tensor.name.substr(dot + 1);
+    }
+  }
+  const ReplicaPlan plan = PlanReplicas(held);
+  ExpectWhole(held, plan);
+  const std::vector<uint64_t> loads = Loads(held, plan);
+  const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
+  EXPECT_LT(static_cast<double>(*most), 1.1 * static_cast<double>(*least));
+  size_t num_weights = 0;
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    const auto writes = Writes(held, plan, rank);
+    for (const auto& [name, range] : writes) {
+      if (name.starts_with("exp_")) continue;
+      ++num_weights;
+      EXPECT_EQ(writes.at("exp_avg." + name), range);
+      EXPECT_EQ(writes.at("exp_avg_sq." + name), range);
+    }
+  }
+  EXPECT_GE(num_weights, held[0].size() / 3);
+  // Also when a store has them elsewhere from before, and not where the weight cannot be cut.
+  for (size_t i = 0; i < held[1].size(); ++i) {
+    held[1][i].had = Range{0, held[1][i].layout.NumLocal()};
+    for (auto& tensors : held) tensors[i].can_cut = tensors[i].moment_of.empty();
+  }
+  const ReplicaPlan later = PlanReplicas(held);
+  ExpectWhole(held, later);
+  for (size_t rank = 0; rank < held.size(); ++rank) {
+    const auto writes = Writes(held, later, rank);
+    if (!writes.contains("h.0.ln")) continue;
+    EXPECT_TRUE(writes.contains("exp_avg.h.0.ln") && writes.contains("exp_avg_sq.h.0.ln")) << rank;
+  }
+}
+
 TEST(ReplicaPlanTest, OneRankSavesEverything) {
   const Lists held(1, Model(1));
   const ReplicaPlan plan = PlanReplicas(held);
