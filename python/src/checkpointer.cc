@@ -347,7 +347,8 @@ std::optional<bool> BeginSave(CheckpointerHandle* handle, uint64_t step, const n
                               const std::vector<std::pair<std::string, nb::bytes>>& items,
                               const TrainerProgress& progress,
                               const std::map<std::string, double>& metrics,
-                              const std::vector<std::string>& tags) {
+                              const std::vector<std::string>& tags,
+                              const OptimizerStep* optimizer_step) {
   return handle->BeginSave(step, [&](HeldTensors* held) {
     if (!held->Take(names, roles, values, num_lent, handle->used_devices())) return false;
     TrainingState* const state = held->state();
@@ -359,6 +360,8 @@ std::optional<bool> BeginSave(CheckpointerHandle* handle, uint64_t step, const n
     state->trainer = progress;
     state->metrics = metrics;
     state->tags = tags;
+    state->optimizer_step =
+        optimizer_step == nullptr ? nullptr : std::make_shared<OptimizerStep>(*optimizer_step);
     return true;
   });
 }
@@ -376,22 +379,42 @@ std::optional<uint64_t> Restore(CheckpointerHandle* handle, std::string_view ste
   return handle->Restore(step, options, held.state()).id.step;
 }
 
+OptimizerStep MakeOptimizerStep(
+    uint64_t number, double gradient_scale,
+    const std::vector<std::tuple<double, double, double, double, double>>& groups,
+    const std::vector<std::tuple<std::string, std::string, std::string, size_t>>& parameters) {
+  OptimizerStep step{.number = number, .gradient_scale = gradient_scale};
+  for (const auto& [learning_rate, beta1, beta2, eps, weight_decay] : groups) {
+    step.groups.push_back({learning_rate, beta1, beta2, eps, weight_decay});
+  }
+  for (const auto& [weight, moment, square, group] : parameters) {
+    step.parameters.push_back({weight, moment, square, group});
+  }
+  return step;
+}
+
 }  // namespace
 
 void BindCheckpointer(nb::module_& module) {
   nb::class_<RetentionPolicy>(module, "RetentionPolicy", "Which steps stay after a save.")
       .def_static("make", MakePolicy, nb::arg("keep_last"), nb::arg("keep_every"),
                   nb::arg("keep_best"), nb::arg("keep_within_seconds"), nb::arg("keep_tags"));
+  nb::class_<OptimizerStep>(module, "OptimizerStep", "What a step of Adam or AdamW did.")
+      .def_static("make", MakeOptimizerStep, nb::arg("number"), nb::arg("gradient_scale"),
+                  nb::arg("groups"), nb::arg("parameters"),
+                  "A group is (lr, beta1, beta2, eps, weight_decay), a parameter the names of\n"
+                  "(weight, first moment, second moment) and the number of its group.");
   nb::class_<CheckpointerHandle>(module, "Checkpointer", "Saves in the background of a training.")
       .def_prop_ro("store", [](const CheckpointerHandle& handle) { return handle.store(); })
       .def(
           "begin_save", BeginSave, nb::arg("step"), nb::arg("names"), nb::arg("roles"),
           nb::arg("values"), nb::arg("num_lent"), nb::arg("items"), nb::arg("progress"),
-          nb::arg("metrics"), nb::arg("tags"),
+          nb::arg("metrics"), nb::arg("tags"), nb::arg("optimizer_step").none(),
           nb::sig("def begin_save(self, step: int, names: list[str], roles: list[str], values: "
                   "list[typing.Any], num_lent: int, items: collections.abc.Sequence[tuple[str, "
                   "bytes]], progress: TrainerProgress, metrics: collections.abc.Mapping[str, "
-                  "float], tags: collections.abc.Sequence[str]) -> bool | None"),
+                  "float], tags: collections.abc.Sequence[str], optimizer_step: OptimizerStep | "
+                  "None) -> bool | None"),
           "Starts a save of plain tensors of torch on the CPU, or dense on a GPU of use_devices.\n"
           "Those from number `num_lent` on are on the CPU, and copied. A tuple (dtype, shape,\n"
           "strides, address, owner, device) stands for any other tensor. The device is -1 for the\n"

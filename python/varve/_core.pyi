@@ -834,13 +834,23 @@ class RetentionPolicy:
     @staticmethod
     def make(keep_last: int, keep_every: int, keep_best: Sequence[tuple[str, bool, int]], keep_within_seconds: int, keep_tags: Sequence[str]) -> RetentionPolicy: ...
 
+class OptimizerStep:
+    """What a step of Adam or AdamW did."""
+
+    @staticmethod
+    def make(number: int, gradient_scale: float, groups: Sequence[tuple[float, float, float, float, float]], parameters: Sequence[tuple[str, str, str, int]]) -> OptimizerStep:
+        """
+        A group is (lr, beta1, beta2, eps, weight_decay), a parameter the names of
+        (weight, first moment, second moment) and the number of its group.
+        """
+
 class Checkpointer:
     """Saves in the background of a training."""
 
     @property
     def store(self) -> Store: ...
 
-    def begin_save(self, step: int, names: list[str], roles: list[str], values: list[Any], num_lent: int, items: Sequence[tuple[str, bytes]], progress: TrainerProgress, metrics: Mapping[str, float], tags: Sequence[str]) -> bool | None:
+    def begin_save(self, step: int, names: list[str], roles: list[str], values: list[Any], num_lent: int, items: Sequence[tuple[str, bytes]], progress: TrainerProgress, metrics: Mapping[str, float], tags: Sequence[str], optimizer_step: OptimizerStep | None) -> bool | None:
         """
         Starts a save of plain tensors of torch on the CPU, or dense on a GPU of use_devices.
         Those from number `num_lent` on are on the CPU, and copied. A tuple (dtype, shape,

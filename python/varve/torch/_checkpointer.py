@@ -29,6 +29,7 @@ from .._errors import (
 )
 from . import _gpu, _state_dict, _training, _trees
 from ._capture import Capture, State
+from ._optimizer_steps import OptimizerSteps
 
 _CPU = -1  # as the number of a GPU
 _LOG = logging.getLogger("varve")
@@ -137,6 +138,7 @@ class Checkpointer:
         self._save_every = save_every
         self._capture: Optional[Capture] = None
         self._hooks: list[Any] = []
+        self._steps: Optional[OptimizerSteps] = None
         self._lent: Optional[_Lent] = None  # by a save that is not awaited
         self._lent_step = 0
         self._lent_on_gpus = False
@@ -198,6 +200,7 @@ class Checkpointer:
             self._gpus.use(value for _, value, _ in _training.model_tensors(model))
         if optimizer is not None and hasattr(optimizer, "register_step_pre_hook"):
             self.attach(optimizer)
+            self._steps = OptimizerSteps(model, optimizer)
         return loaded
 
     def attach(self, optimizer: Any) -> None:
@@ -348,6 +351,7 @@ class Checkpointer:
         if "loss" in metrics:
             progress.last_loss = float(metrics["loss"])
         progress.rng = self._capture.rng()
+        optimizer_step = self._steps.take() if self._steps is not None else None
 
         def begin(placed: State) -> Optional[bool]:
             return self._handle.begin_save(
@@ -360,6 +364,7 @@ class Checkpointer:
                 progress,
                 {name: float(value) for name, value in metrics.items()},
                 [tags] if isinstance(tags, str) else list(tags),
+                optimizer_step,
             )
 
         may_lend = self._may_lend()
@@ -491,6 +496,9 @@ class Checkpointer:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        if self._steps is not None:
+            self._steps.close()
+        self._steps = None
 
     def _catch(self, numbers: Iterable[int]) -> None:
         for number in numbers:
