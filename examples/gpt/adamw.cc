@@ -31,21 +31,22 @@ void AdamW::Step(const AdamWConfig& config, const std::vector<Param>& params,
                  std::span<float> values, std::span<const float> grads, float grad_scale, float lr,
                  int64_t step) {
   const double t = static_cast<double>(step);
-  const float correction1 = static_cast<float>(1 - std::pow(double{config.beta1}, t));
-  const float correction2 = static_cast<float>(1 - std::pow(double{config.beta2}, t));
-  const auto update = [&](int64_t i, float decay) {
+  const auto step_size = static_cast<float>(double{lr} / (1 - std::pow(double{config.beta1}, t)));
+  const auto sqrt_bias2 = static_cast<float>(std::sqrt(1 - std::pow(double{config.beta2}, t)));
+  const auto update = [&](int64_t i, float kept) {
     const float g = grads[i] * grad_scale;
     exp_avg[i] = config.beta1 * exp_avg[i] + (1 - config.beta1) * g;
     exp_avg_sq[i] = config.beta2 * exp_avg_sq[i] + (1 - config.beta2) * g * g;
-    const float denominator = std::sqrt(exp_avg_sq[i] / correction2) + config.epsilon;
-    values[i] -= lr * (exp_avg[i] / correction1 / denominator + decay * values[i]);
+    const float denominator = std::sqrt(exp_avg_sq[i]) / sqrt_bias2 + config.epsilon;
+    values[i] = kept * values[i] - step_size * (exp_avg[i] / denominator);
   };
   for (const Param& param : params) {
-    const float decay = param.shape.size() >= 2 ? config.weight_decay : 0;
+    const double decay = Decays(param) ? config.weight_decay : 0;
+    const auto kept = static_cast<float>(1 - double{lr} * decay);
     const Range here = Intersect(slice, {param.offset, param.offset + param.size});
     const int64_t first = here.begin - slice.begin;
     ParallelBlocks(here.size(), kElementBlock, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) update(first + i, decay);
+      for (int64_t i = begin; i < end; ++i) update(first + i, kept);
     });
   }
 }

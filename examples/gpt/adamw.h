@@ -25,14 +25,17 @@ struct AdamWConfig {
   float weight_decay = 0.1f;  // of matrices only
 };
 
+inline bool Decays(const Param& param) { return param.shape.size() >= 2; }
+
 // The moments of a slice of the flat array that ListParams describes.
 struct AdamW {
   explicit AdamW(Range of);
   // Updates all elements.
   explicit AdamW(int64_t size) : AdamW(Range{0, size}) {}
 
-  // Updates `values`, which are the parameters or their masters. `values` and the gradient have the
-  // elements of the slice. `step` counts from 1. The gradient is multiplied by `grad_scale` first.
+  // As torch.optim.AdamW does it. Updates `values`, which are the parameters or their masters.
+  // `values` and the gradient have the elements of the slice. `step` counts from 1. The gradient is
+  // multiplied by `grad_scale` first.
   void Step(const AdamWConfig& config, const std::vector<Param>& params, std::span<float> values,
             std::span<const float> grads, float grad_scale, float lr, int64_t step);
 

@@ -94,6 +94,9 @@ void AddTestFlags(CLI::App* app, Flags* flags) {
                   "Write a tensor's raw bytes as they are after a step")
       ->type_name("NAME@STEP=FILE")
       ->expected(1, -1);
+  app->add_flag_callback(
+      "--no-optimizer-hint", [flags] { flags->trainer.tells_step = false; },
+      "Do not tell a save what the optimizer did");
 }
 
 // Any argument parser will do: each flag says its name, whether a value follows, and how to set it.

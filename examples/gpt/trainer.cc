@@ -257,15 +257,38 @@ StepReport Trainer::Update() {
   state_.metrics["loss"] = loss_;
 
   const float norm = GradNorm();
-  adamw_.Step(options_.adamw, params_, Values(), SliceOf(model_.grads()),
-              ClipScale(norm, options_.clip_grad), static_cast<float>(lr), state.global_step);
+  const float scale = ClipScale(norm, options_.clip_grad);
+  adamw_.Step(options_.adamw, params_, Values(), SliceOf(model_.grads()), scale,
+              static_cast<float>(lr), state.global_step);
   ShareUpdate();
+  if (options_.tells_step) state_.optimizer_step = MakeHint(static_cast<float>(lr), scale);
   return {.step = state.global_step,
           .loss = loss_,
           .grad_norm = norm,
           .lr = lr,
           .first_sample = first_sample,
           .last_sample = state.consumed_samples - 1};
+}
+
+// What a save should know of the step that the optimizer has done.
+std::shared_ptr<const varve::OptimizerStep> Trainer::MakeHint(float lr, float scale) const {
+  const AdamWConfig& adamw = options_.adamw;
+  auto hint = std::make_shared<varve::OptimizerStep>();
+  varve::OptimizerStep::Group vectors{
+      .learning_rate = lr, .beta1 = adamw.beta1, .beta2 = adamw.beta2, .eps = adamw.epsilon};
+  varve::OptimizerStep::Group matrices = vectors;
+  matrices.weight_decay = adamw.weight_decay;
+  hint->groups = {vectors, matrices};
+  hint->number = static_cast<uint64_t>(step());
+  hint->gradient_scale = scale;
+  const std::string weight = options_.precision == Precision::kBf16 ? "master." : "model.";
+  for (const Param& param : params_) {
+    hint->parameters.push_back({.weight = weight + param.name,
+                                .moment = "exp_avg." + param.name,
+                                .square = "exp_avg_sq." + param.name,
+                                .group = Decays(param) ? 1u : 0u});
+  }
+  return hint;
 }
 
 // `data` is where the flat range starts. Nothing is added if the rank has no element of the tensor.

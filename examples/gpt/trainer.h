@@ -42,6 +42,7 @@ struct TrainerOptions {
   float dropout = 0.1f;  // of the embeddings
   float clip_grad = 1.0f;
   uint64_t seed = 1234;
+  bool tells_step = true;  // what the optimizer did (TrainingState::optimizer_step)
 };
 
 // kInvalidArgument when the model cannot be built, or not on these ranks, or the text is too short
@@ -106,6 +107,7 @@ class Trainer {
                  Range flat, varve::TensorRole role);
   float GradNorm();
   std::vector<float> DrawDropout();
+  std::shared_ptr<const varve::OptimizerStep> MakeHint(float lr, float scale) const;
   void ShareUpdate();
   // Only for bf16: makes new weights from the masters, and the model's fp32 copy of the weights.
   void RoundMasters();

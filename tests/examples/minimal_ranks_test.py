@@ -29,7 +29,7 @@ class MinimalRanksTest(unittest.TestCase):
             .split("\n## ")[0]
         )
         blocks = re.findall(r"^```cpp\n(.*?)^```$", manual, re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(blocks), 4)
+        self.assertEqual(len(blocks), 5)
         recipes = (ROOT / "tests/trainer_hooks/recipes_test.cc").read_text(encoding="utf-8")
         for block in blocks:  # a function, or lines of one
             self.assertTrue(block in recipes or textwrap.indent(block, "  ") in recipes, block)
