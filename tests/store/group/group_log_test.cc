@@ -513,6 +513,10 @@ TEST(GroupFileTest, DamageAndNewerVersionsAreToldApart) {
   };
   EXPECT_THAT(read_with(0, 'x'), FailsWith(StatusCode::kCorruption, "bad magic"));
   EXPECT_THAT(read_with(8, kGroupVersion + 1),
+              FailsWith(StatusCode::kCorruption,
+                        "its checksum is that of version " + std::to_string(kGroupVersion)));
+  std::ofstream(path, std::ios::binary | std::ios::app) << "a field that is new";
+  EXPECT_THAT(ReadGroupFile(folder.path()),
               FailsWith(StatusCode::kFailedPrecondition, "use a newer varve"));
   EXPECT_THAT(read_with(33, 'x'), FailsWith(StatusCode::kCorruption, "checksum"));
   fs::resize_file(path, 20);
