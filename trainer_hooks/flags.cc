@@ -96,7 +96,8 @@ Status Needs(bool is_set, const std::string& flag, bool has, const std::string& 
 Status ValidateSaving(const CheckpointFlags& f) {
   const bool saves = !f.save.empty();
   VARVE_RETURN_IF_ERROR(Needs(saves, "--save", f.save_interval.has_value() || f.durable_every_step,
-                              "--save-interval", "which says after how many steps to save"));
+                              "--save-interval",
+                              "which says after how many steps to save, or --durable-every-step"));
   VARVE_RETURN_IF_ERROR(Needs(f.durable_every_step, "--durable-every-step", saves, "--save",
                               "which says where to save"));
   if (f.durable_every_step && f.save_interval.value_or(1) != 1) {

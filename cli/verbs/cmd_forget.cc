@@ -176,8 +176,8 @@ void AddRules(CLI::App* verb, ForgetOptions* options) {
 constexpr char kForgetNotes[] =
     R"(Keeps what at least one rule keeps, drops the rest, and gives the space back.
 Without a rule, or with rules that keep nothing, it drops nothing and says so.
---dry-run counts exactly the bytes of chunks that no other step needs: bases of
-the deltas of steps that stay are not among them. It tells what comes back at
+--dry-run counts exactly the bytes of chunks that no other step needs. What steps
+that stay are predicted from is not among them. It tells what comes back at
 once from what lies in files that are mostly alive: that comes back with later
 drops, or by reclaim --all. NaN is never the best value, and of equal values
 the newest wins.

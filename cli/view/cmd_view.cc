@@ -76,6 +76,18 @@ class EndSignals {
   std::jthread thread_;
 };
 
+// Ends the view when the server ends, also by an exception.
+class AtEnd {
+ public:
+  explicit AtEnd(EndSignals* signals) : signals_(signals) {}
+  ~AtEnd() { signals_->End(); }
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+
+ private:
+  EndSignals* const signals_;
+};
+
 // Starts the browser of the desktop, which must not get the signals of this process.
 void StartBrowser(const std::string& url) {
   const pid_t child = ::fork();
@@ -138,15 +150,14 @@ Status Serve(const Context& context, const std::string& path, uint16_t port, boo
   std::promise<Status> started;
   std::future<Status> has_started = started.get_future();
   std::future<Status> served = std::async(std::launch::async, [&] {
+    const AtEnd at_end(&end);
     GiveWay();
     Status start = server->StartThreads();
     const bool is_started = start.ok();
     started.set_value(std::move(start));
     if (!is_started) return Status::Ok();
     inspector->PrepareNewest();
-    Status run = server->Run();
-    end.End();
-    return run;
+    return server->Run();
   });
   VARVE_RETURN_IF_ERROR(has_started.get());
   const Status announced = Guarded("view", [&] {

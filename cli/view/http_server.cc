@@ -198,7 +198,7 @@ class LibraryServer : public HttpServer {
     });
     has_ended_ = true;
     const std::scoped_lock lock(mutex_);
-    return failure_.ok() ? run : failure_;
+    return std::move(failure_.ok() ? run : failure_);
   }
   void Stop() override {
     // A stop before the start would be lost.

@@ -58,9 +58,9 @@ struct StoreOptions {
   // is predicted from a step of an optimizer (SaveOptions::optimizer_step).
   double max_path_ratio = 2.0;
   // The same as `max_delta_depth` for chunks that are predicted from a step of an optimizer. The
-  // chain of a weight grows by one with each such step. With 16, at most 14 such steps follow each
-  // other, and a step that is predicted from keyframes comes next. To restore the last of the 14, a
-  // reader decodes 15 states. 1 to 3 = no such predictions.
+  // chain of a weight grows by one with each such step. With 16, 12 to 15 such steps follow each
+  // other, and a step that is predicted from keyframes comes next. To restore the last of them, a
+  // reader decodes as many states. 1 to 3 = no such predictions.
   int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its

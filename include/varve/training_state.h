@@ -70,7 +70,7 @@ struct TrainingState {
   // stores little more than the gradients (varve/optimizer_step.h). It is ignored unless the step
   // with the number before was saved or restored just before, and at a step that
   // RetentionPolicy::keep_every keeps. Ranks that hold the same tensors plan anew who saves what
-  // when it comes or goes, so give it to each save.
+  // when it comes or goes, so give it to each save. With a `keep_every` of 1 no step is excepted.
   std::shared_ptr<const OptimizerStep> optimizer_step;
 };
 

@@ -432,7 +432,8 @@ Result<SaveRecord> DecodeSaveRecord(std::string_view value) {
 }
 
 std::span<const BaseEdge> SaveBlock::EdgesOf(uint32_t ordinal) const {
-  const auto [begin, end] = std::ranges::equal_range(edges, ordinal, {}, &BaseEdge::ordinal);
+  const auto begin = std::ranges::lower_bound(edges, ordinal, {}, &BaseEdge::ordinal);
+  const auto end = std::ranges::upper_bound(edges, ordinal, {}, &BaseEdge::ordinal);
   return {begin, end};
 }
 

@@ -144,7 +144,7 @@ class Checker {
   std::map<uint64_t, SaveRecord> saves_;
   std::set<uint64_t> recorded_;  // saves with a record, damaged ones too
   std::multimap<ChunkAddress, BaseEdge> edges_;
-  std::set<uint64_t> saves_without_edges_;  // an error says so
+  std::set<std::pair<uint64_t, uint32_t>> unknown_edges_;  // blocks of saves, by save and number
 
   struct Unnamed {
     size_t error;  // index in the report
@@ -351,7 +351,7 @@ Status Checker::LoadSaves() {
     const Result<SaveBlock> block = DecodeSaveBlock(value);
     if (!block.ok()) {
       Error(where + block.status().message());
-      saves_without_edges_.insert(parsed->save_id);
+      unknown_edges_.insert({parsed->save_id, *parsed->block});
       return Status::Ok();
     }
     for (const BaseEdge& edge : block->edges) {
@@ -359,7 +359,7 @@ Status Checker::LoadSaves() {
       if (edge.base >= address) {
         Error("chunk " + Name(address.save_id, address.ordinal) + ": its source " +
               Name(edge.base.save_id, edge.base.ordinal) + " has no smaller address");
-        saves_without_edges_.insert(parsed->save_id);
+        unknown_edges_.insert({parsed->save_id, *parsed->block});
       } else {
         edges_.emplace(address, edge);
       }
@@ -556,7 +556,8 @@ Status Checker::ReadStored(const ChunkRef& ref, std::span<std::byte> out,
 
 // Counts follow the edges, and readers the header. Without an edge a source may be dropped.
 Status Checker::CompareEdges(ChunkAddress address, const FrameInfo& info) const {
-  if (saves_without_edges_.contains(address.save_id)) return Status::Ok();  // that is an error
+  const uint32_t block = address.ordinal / kCountsPerBlock;
+  if (unknown_edges_.contains({address.save_id, block})) return Status::Ok();  // an error says so
   const auto name = [](ChunkAddress source, const Digest& digest) {
     return FrameName(source) + " with digest " + ToHex(digest);
   };

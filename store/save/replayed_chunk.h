@@ -32,6 +32,8 @@ struct ReplaySource {
 class ReplayedChunk {
  public:
   static constexpr size_t kMoment = 0, kSquare = 1, kWeight = 2;
+  // Of a weight upon chunks of depth 1. Its moments are 2 and 3 deep.
+  static constexpr int kLeastDepth = 4;
 
   using Parents = std::array<const ChunkRef*, ReplayedStep::kNumTensors>;
 

@@ -367,6 +367,7 @@ std::vector<std::unique_ptr<ReplayedStep>> SaveSession::LinkSteps() {
   const Compression compression = options_.compression.value_or(store_->options().compression);
   if (compression != Compression::kAuto && compression != Compression::kMax) return {};
   if (!may_replay || !parent_.has_value()) return {};
+  if (store_->options().max_replay_depth < ReplayedChunk::kLeastDepth) return {};
   return internal::LinkSteps(*options_.optimizer_step, &tensors_);
 }
 

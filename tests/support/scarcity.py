@@ -46,7 +46,7 @@ def ended_by_library(stderr):
         return True
     return (
         re.match(
-            r"nlohmann::\S*::basic_json<.*::~?(json_value::destroy|basic_json)",
+            r"nlohmann::\S*::basic_json<.*::(json_value::destroy|~basic_json)",
             function_of(callers[0]),
         )
         is not None

@@ -12,6 +12,7 @@ the training that was never killed.
 
 import argparse
 import filecmp
+import itertools
 import random
 import signal
 import subprocess
@@ -123,9 +124,10 @@ class Steps:
         )
 
     def killed(self, whole_store, whole):
-        store, log = self.folder / f"killed-{self.mode}", Log()
+        names = (self.folder / f"killed-{self.mode}-{i}" for i in itertools.count())
+        store, log = next(names), Log()
         chance = random.Random(self.options.seed)
-        kills = lost = 0
+        kills = kills_after_saves = lost = 0
         while kills < self.options.kills:
             path = self.folder / "log"
             with open(path, "wb") as file:
@@ -133,8 +135,9 @@ class Steps:
             time.sleep(chance.uniform(0.05, self.options.seconds))
             process.send_signal(signal.SIGKILL)
             if process.wait() == 0:  # it was done before. Another training begins
-                store, log = self.folder / f"killed-{self.mode}-{kills}", Log()
+                store, log = next(names), Log()
                 continue
+            check(process.returncode == -signal.SIGKILL, f"gpt_train exited {process.returncode}")
             kills += 1
             log.add(path.read_text())
             if not log.steps:
@@ -143,9 +146,11 @@ class Steps:
             durable = steps[-1]["step"] if steps else 0
             saved = max(log.saved, default=0)
             check(durable >= saved, f"step {saved} was reported as saved, the newest is {durable}")
+            kills_after_saves += durable > 0
             behind = max(log.steps) - durable
             check(behind <= 2, f"killed after step {max(log.steps)}, the newest is {durable}")
             lost = max(lost, behind)
+        check(kills_after_saves > 0, "no kill came after a save")
         done = subprocess.run(self.command(store), capture_output=True, text=True)
         check(done.returncode == 0, f"gpt_train exited {done.returncode}\n{done.stderr}")
         log.add(done.stdout)
@@ -156,7 +161,10 @@ class Steps:
         check(max(steps) == self.options.steps, f"the newest step is {max(steps)}")
         for step in steps:
             self.expect_equal(store, whole_store, step)
-        say(f"{kills} kills: at most {lost} steps behind; losses and {len(steps)} steps are equal")
+        say(
+            f"{kills} kills, {kills_after_saves} of them after a save: at most {lost} steps behind; losses "
+            f"and {len(steps)} steps are equal"
+        )
 
     def expect_equal(self, store, other, step):
         """Exports a step of two stores, and compares the files. Returns one of them."""

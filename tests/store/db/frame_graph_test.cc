@@ -88,6 +88,24 @@ TEST_F(FrameGraphTest, SeveralChunksShareFrames) {
               FailsWith(StatusCode::kCorruption, "frame 1/0 is expected to have digest"));
 }
 
+// Whoever reads the frame for itself would get other bytes than whoever predicts from it.
+TEST_F(FrameGraphTest, AHeaderWithAnotherDigestThanTheUsersIsDamage) {
+  Put({1, 0}, std::vector<ChunkAddress>());
+  Put({1, 1}, Frame({1, 1}, {{{1, 0}, DigestOf({9, 9})}}));
+  EXPECT_THAT(Fetch({1, 1}),
+              FailsWith(StatusCode::kCorruption, "frame 1/0 says that it holds digest"));
+}
+
+TEST_F(FrameGraphTest, AFrameThatIsLargerThanItsChunkIsDamage) {
+  Put({1, 0}, std::vector<ChunkAddress>());
+  frames_.back().second.resize(4096 + kMaxHeaderBytes);
+  VARVE_EXPECT_OK(Fetch({1, 0}).status());
+  Put({1, 1}, std::vector<ChunkAddress>());
+  frames_.back().second.resize(4096 + kMaxHeaderBytes + 1);
+  EXPECT_THAT(Fetch({1, 1}), FailsWith(StatusCode::kCorruption,
+                                       "frame 1/1 has 4269 bytes, and its chunk has 4096"));
+}
+
 TEST_F(FrameGraphTest, SourcesThatCannotBeAreDamage) {
   Put({1, 0}, std::vector<ChunkAddress>());
   Put({1, 1}, {{1, 1}});

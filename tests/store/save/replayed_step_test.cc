@@ -88,8 +88,8 @@ TEST_F(ReplayedStepTest, ChainsEndWhereTheyWouldBeTooDeep) {
   ExpectSound();
 }
 
-// What the documentation of max_replay_depth says.
-TEST_F(ReplayedStepTest, FourteenStepsFollowEachOtherAtMost) {
+// The moment is a keyframe each time. As a delta it would be longer, and the chains one more.
+TEST_F(ReplayedStepTest, FourteenStepsFollowEachOther) {
   Reset({});
   closing_options_ = {};
   Training training(9000);
@@ -105,6 +105,19 @@ TEST_F(ReplayedStepTest, FourteenStepsFollowEachOtherAtMost) {
   EXPECT_THAT(runs, ::testing::ElementsAre(0, 14, 14));
   ExpectHoldsAll(training);
   ExpectSound();
+}
+
+// Then a hint makes no difference.
+TEST_F(ReplayedStepTest, NoChainMayBeSoShort) {
+  std::vector<uint64_t> stored;
+  for (const bool has_hint : {true, false}) {
+    Reset({.digest_seed = 1, .store = {.max_replay_depth = 3}});
+    closing_options_ = {};
+    Training training(9000);
+    for (int i = 0; i < 4; ++i) SaveNext(&training, has_hint);
+    stored.push_back(GetStats().stored_bytes);
+  }
+  EXPECT_EQ(stored[0], stored[1]);
 }
 
 // What is dropped stays as long as something is predicted from it, and no longer.
