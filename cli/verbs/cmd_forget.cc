@@ -176,11 +176,11 @@ void AddRules(CLI::App* verb, ForgetOptions* options) {
 constexpr char kForgetNotes[] =
     R"(Keeps what at least one rule keeps, drops the rest, and gives the space back.
 Without a rule, or with rules that keep nothing, it drops nothing and says so.
---dry-run counts exactly the bytes of chunks that no other step needs. What steps
-that stay are predicted from is not among them. It tells what comes back at
-once from what lies in files that are mostly alive: that comes back with later
-drops, or by reclaim --all. NaN is never the best value, and of equal values
-the newest wins.
+--dry-run counts exactly the bytes of chunks that no other step needs. What
+steps that stay are predicted from is not among them. It tells what comes back
+at once from what lies in files that are mostly alive: that comes back with
+later drops, or by reclaim --all. NaN is never the best value, and of equal
+values the newest wins.
 
 JSON: dropped[run step] freed_bytes rewritten_bytes pending_bytes
 disk_bytes_before disk_bytes_after applied_by dry_run
