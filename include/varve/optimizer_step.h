@@ -19,7 +19,8 @@
 namespace varve {
 
 // A hint. It costs bytes if it is wrong, and never a bit of the state: what was predicted is
-// compared with what is saved, and the difference is stored.
+// compared with what is saved, and the difference is stored. A plain value. Once a save has it, it
+// must not change until the save is committed: give each step one of its own.
 struct OptimizerStep {
   struct Group {
     double learning_rate = 1e-3;  // of this step

@@ -58,7 +58,7 @@ struct StoreOptions {
   // is predicted from a step of an optimizer (SaveOptions::optimizer_step).
   double max_path_ratio = 2.0;
   // The same as `max_delta_depth` for chunks that are predicted from a step of an optimizer. The
-  // chain of a weight grows by one with each such step. With 16, 12 to 15 such steps follow each
+  // chain of a weight grows by one with each such step. With 16, 13 or 14 such steps follow each
   // other, and a step that is predicted from keyframes comes next. To restore the last of them, a
   // reader decodes as many states. 1 to 3 = no such predictions.
   int max_replay_depth = 16;
