@@ -3,10 +3,6 @@
 // The full verification of a store, from the records down. It decodes every record. It counts every
 // reference to a list or a chunk again from scratch, and compares the result with the stored counts
 // and totals. On request it reads every live chunk and compares its digest. It repairs nothing.
-#include <tbb/enumerable_thread_specific.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
-
 #include <algorithm>
 #include <map>
 #include <random>
@@ -14,11 +10,11 @@
 
 #include "base/file_descriptor.h"
 #include "base/random_number.h"
-#include "base/startable_threads.h"
 #include "base/stop.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
 #include "store/format/root_digest.h"
+#include "store/ops/check_data.h"
 #include "store/ops/check_planes.h"
 #include "store/ops/check_seal.h"
 #include "store/ops/check_spares.h"
@@ -122,8 +118,6 @@ class Checker {
   Status CheckIndex();
   Status CheckFiles();
   Status ReadData();
-  Status ReadStored(const ChunkRef& ref, std::span<std::byte> out, ChunkScratch* scratch) const;
-  Status CompareEdges(ChunkAddress address, const FrameInfo& info) const;
   Status NameUsers();
 
   const StoreImpl* const store_;
@@ -143,8 +137,7 @@ class Checker {
   std::map<std::vector<ListAddress>, std::string> content_users_;
   std::map<uint64_t, SaveRecord> saves_;
   std::set<uint64_t> recorded_;  // saves with a record, damaged ones too
-  std::multimap<ChunkAddress, BaseEdge> edges_;
-  std::set<std::pair<uint64_t, uint32_t>> unknown_edges_;  // blocks of saves, by save and number
+  SourcesOfSaves sources_;
 
   struct Unnamed {
     size_t error;  // index in the report
@@ -351,7 +344,7 @@ Status Checker::LoadSaves() {
     const Result<SaveBlock> block = DecodeSaveBlock(value);
     if (!block.ok()) {
       Error(where + block.status().message());
-      unknown_edges_.insert({parsed->save_id, *parsed->block});
+      sources_.unknown.insert({parsed->save_id, *parsed->block});
       return Status::Ok();
     }
     for (const BaseEdge& edge : block->edges) {
@@ -359,9 +352,9 @@ Status Checker::LoadSaves() {
       if (edge.base >= address) {
         Error("chunk " + Name(address.save_id, address.ordinal) + ": its source " +
               Name(edge.base.save_id, edge.base.ordinal) + " has no smaller address");
-        unknown_edges_.insert({parsed->save_id, *parsed->block});
+        sources_.unknown.insert({parsed->save_id, *parsed->block});
       } else {
-        edges_.emplace(address, edge);
+        sources_.edges.emplace(address, edge);
       }
     }
     return Status::Ok();
@@ -381,7 +374,7 @@ Status Checker::CheckStateAndMeta() {
 // Sources have smaller addresses. So going down visits every chunk before those it is predicted
 // from.
 void Checker::CountBases() {
-  for (auto it = edges_.rbegin(); it != edges_.rend(); ++it) {
+  for (auto it = sources_.edges.rbegin(); it != sources_.edges.rend(); ++it) {
     const auto delta = chunks_.find(it->first);
     if (delta == chunks_.end()) continue;  // dead
     ChunkFacts& base = chunks_[it->second.base];
@@ -540,107 +533,29 @@ Status Checker::CheckFiles() {
   return Status::Ok();
 }
 
-Status Checker::ReadStored(const ChunkRef& ref, std::span<std::byte> out,
-                           ChunkScratch* scratch) const {
-  const ChunkReader& reader = store_->chunk_reader();
-  const FrameSource wanted{ref.address, ref.digest};
-  VARVE_ASSIGN_OR_RETURN(const FrameGraph graph, reader.FetchGraph({&wanted, 1}));
-  if (graph.info().raw_bytes != out.size()) {
-    return Status::Corruption(FrameName(ref.address) + " holds " +
-                              std::to_string(graph.info().raw_bytes) + " raw bytes, expected " +
-                              std::to_string(out.size()));
-  }
-  VARVE_RETURN_IF_ERROR(reader.DecodeInto(graph, {&ref.address, 1}, {&out, 1}, scratch));
-  return CompareEdges(ref.address, graph.info());
-}
-
-// Counts follow the edges, and readers the header. Without an edge a source may be dropped.
-Status Checker::CompareEdges(ChunkAddress address, const FrameInfo& info) const {
-  const uint32_t block = address.ordinal / kCountsPerBlock;
-  if (unknown_edges_.contains({address.save_id, block})) return Status::Ok();  // an error says so
-  const auto name = [](ChunkAddress source, const Digest& digest) {
-    return FrameName(source) + " with digest " + ToHex(digest);
-  };
-  std::vector<std::string> by_frame, by_save;
-  for (const FrameSource& source : info.sources()) {
-    by_frame.push_back(name(source.address, source.digest));
-  }
-  const auto [begin, end] = edges_.equal_range(address);
-  for (auto edge = begin; edge != end; ++edge) {
-    by_save.push_back(name(edge->second.base, edge->second.base_digest));
-  }
-  const auto [of_frame, of_save] = std::ranges::mismatch(by_frame, by_save);
-  if (of_frame == by_frame.end() && of_save == by_save.end()) return Status::Ok();
-  const auto named = [](const auto& at, const auto& all) {
-    return at == all.end() ? "nothing" : *at;
-  };
-  return Status::Corruption(FrameName(address) + " is predicted from " + named(of_frame, by_frame) +
-                            ", and its save names " + named(of_save, by_save) + " there");
-}
-
+// The list of a rounded copy does not know the digest of its source. Where no other list and no delta
+// names the source, nothing else reads its frame.
 Status Checker::ReadData() {
-  struct Work {
-    ChunkRef ref;
-    ListAddress list;
-    uint32_t index;
-  };
-  std::vector<Work> work;
+  std::vector<ChunkToCheck> chunks;
   std::mt19937_64 random(RandomNumber());
   std::bernoulli_distribution chosen(std::clamp(options_.read_data_fraction, 0.0, 1.0));
-  uint64_t total_bytes = 0;
-  const auto add = [&](const ChunkRef& ref, ListAddress list, uint32_t index) {
-    if (!chosen(random)) return;
-    total_bytes += ref.stored_bytes;
-    work.push_back({ref, list, index});
+  const auto add = [&](ChunkToCheck chunk) {
+    if (chosen(random)) chunks.push_back(std::move(chunk));
   };
   for (const auto& [address, facts] : chunks_) {
-    if (facts.ref.has_value()) add(*facts.ref, facts.named_by, facts.index_in_list);
+    if (facts.ref.has_value()) add({*facts.ref, facts.named_by, facts.index_in_list});
   }
-  for (const LiteralOrDerived& other : others_) add(other.ref, other.list, other.index);
-
-  struct Worker {
-    ChunkScratch scratch;
-    std::vector<std::byte> out;
+  for (const LiteralOrDerived& other : others_) {
+    const auto source = chunks_.find(other.ref.address);
+    const bool is_only_use = other.ref.kind == ChunkKind::kDerived && source != chunks_.end() &&
+                             !source->second.ref.has_value();
+    add({other.ref, other.list, other.index, is_only_use});
+  }
+  const auto error = [this](const ChunkToCheck& chunk, const Status& status) {
+    ErrorOfList("", chunk.list, chunk.index, ": " + status.message());
   };
-  tbb::enumerable_thread_specific<Worker> workers;
-  Status lacking;  // guarded by mutex_: memory, threads or descriptors to read a chunk
-  std::atomic<uint64_t> done{0};
-  std::atomic<int64_t> last_report{0};
-  tbb::task_arena arena(StartableThreads(store_->num_threads()));
-  arena.execute([&] {
-    tbb::parallel_for(size_t{0}, work.size(), [&](size_t i) {
-      if (stop_.is_set()) return;
-      Worker& worker = workers.local();
-      const Work& item = work[i];
-      worker.out.resize(item.ref.raw_bytes);
-      // The type only matters for derived chunks. The digest decides which 16-bit type it is.
-      Status status =
-          item.ref.kind == ChunkKind::kStored
-              ? ReadStored(item.ref, worker.out, &worker.scratch)
-              : store_->chunk_reader().Read(item.ref, DType::kBF16, worker.out, &worker.scratch);
-      if (!status.ok() && item.ref.kind == ChunkKind::kDerived) {
-        status = store_->chunk_reader().Read(item.ref, DType::kF16, worker.out, &worker.scratch);
-      }
-      if (IsShortage(status)) {
-        const std::lock_guard lock(mutex_);
-        lacking = status;
-      } else if (!status.ok()) {
-        ErrorOfList("", item.list, item.index, ": " + status.message());
-      }
-      const uint64_t now = done += item.ref.stored_bytes;
-      if (options_.progress == nullptr) return;
-      const auto ms = static_cast<int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                               std::chrono::steady_clock::now().time_since_epoch())
-                                               .count());
-      int64_t last = last_report;
-      if (ms - last >= 100 && last_report.compare_exchange_strong(last, ms)) {
-        options_.progress(now, total_bytes);
-      }
-    });
-  });
-  report_->bytes_read = done;
-  VARVE_RETURN_IF_ERROR(lacking);
-  return stop_.Check();
+  VARVE_ASSIGN_OR_RETURN(report_->bytes_read, CheckData(*store_, options_, sources_, chunks, error));
+  return Status::Ok();
 }
 
 // Writes the errors of lists: "tensor T at step S of run R, chunk I" names one user of each. It

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class CheckTest : public InternalsTest {
  protected:
@@ -207,6 +208,28 @@ TEST_F(CheckTest, EdgesThatAreNotThoseOfTheFrame) {
   block.edges.erase(block.edges.begin());
   EXPECT_THAT(errors(),
               Contains(AllOf(HasSubstr(frame), HasSubstr(", and its save names nothing there"))));
+}
+
+// A step may hold the rounded copy of a tensor, and not the tensor.
+TEST_F(CheckTest, EdgesOfAFrameThatOnlyARoundedCopyNames) {
+  const TestTensor master = Drifted(weights_, 3);
+  TestTensor copy{"copy", DType::kBF16, master.shape, {}, master.name};
+  copy.bytes.resize(master.bytes.size() / 2);
+  MakeRoundedCopy(DType::kBF16, master.bytes, copy.bytes);
+  VARVE_ASSERT_OK(Save(6, {master, copy}).status());
+  copy.derived_from.clear();
+  ASSERT_EQ(Save(7, {copy}).value().new_bytes, 0u);
+  VARVE_ASSERT_OK(DropSteps({6}));
+  EXPECT_THAT(store_->Check({.read_data = true}).value().errors, IsEmpty());
+
+  const std::string key = keys::SaveBlock(3, 0);
+  SaveBlock block = DecodeSaveBlock(Value(Family::kBirths, key)).value();
+  ASSERT_FALSE(block.edges.empty());
+  ++block.edges[0].base_digest.lo;
+  Change(Family::kBirths, key, EncodeSaveBlock(block));
+  EXPECT_THAT(store_->Check({.read_data = true}).value().errors,
+              Contains(AllOf(HasSubstr("tensor copy at step 7 of run main, chunk 0: frame 3/"),
+                             HasSubstr(", and its save names frame "))));
 }
 
 TEST_F(CheckTest, WrongPlanes) {
