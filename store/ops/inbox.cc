@@ -246,7 +246,7 @@ Result<std::string> Inbox::Put(const InboxRequest& request) const {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   // The clock may have been set back. What waits already goes first.
-  const std::vector<Waiting> waiting = List();
+  VARVE_ASSIGN_OR_RETURN(const std::vector<Waiting> waiting, List());
   const uint64_t last =
       waiting.empty() ? 0 : std::strtoull(waiting.back().name.c_str(), nullptr, 10);
   char name[64];
@@ -283,13 +283,17 @@ bool Inbox::Has(const std::string& name) const {
   return is_there(kRequest) || is_there(kStarted) || is_there(kApplied);
 }
 
-std::vector<Inbox::Waiting> Inbox::List() const {
-  std::vector<Waiting> waiting;
-  if (!CheckIsNoLink(folder_).ok()) return waiting;
+Result<std::vector<Inbox::Waiting>> Inbox::List() const {
+  VARVE_RETURN_IF_ERROR(CheckIsNoLink(folder_));
+  const fs::path store_folder = folder_.parent_path();
   struct stat store {};
-  if (::stat(folder_.parent_path().c_str(), &store) != 0) return waiting;
-  std::error_code error;  // no folder: nothing waits
-  for (const fs::directory_entry& entry : EntriesOf(folder_, &error)) {
+  if (::stat(store_folder.c_str(), &store) != 0) return ErrnoStatus("look at", store_folder, errno);
+  std::error_code error;
+  const auto entries = EntriesOf(folder_, &error);
+  std::vector<Waiting> waiting;
+  if (error == std::errc::no_such_file_or_directory) return waiting;
+  if (error) return ErrnoStatus("list", folder_, error.value());
+  for (const fs::directory_entry& entry : entries) {
     const std::string suffix = entry.path().extension();
     std::error_code vanished;
     if (suffix != kRequest && suffix != kStarted && suffix != kApplied) continue;

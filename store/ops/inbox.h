@@ -66,7 +66,7 @@ class Inbox {
     std::string name;
     Stage stage = Stage::kWaits;
   };
-  std::vector<Waiting> List() const;  // oldest first
+  Result<std::vector<Waiting>> List() const;  // oldest first
   Result<InboxRequest> Start(const Waiting& waiting) const;
   // Removes the request. Then it shows the answer, if it is wanted or the request failed.
   Status Finish(const std::string& name, const InboxAnswer& answer, bool wants_answer) const;

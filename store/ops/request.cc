@@ -132,7 +132,8 @@ Status StoreImpl::ApplyInbox() {
   const auto note = [&](const Status& status) {
     if (first_trouble.ok()) first_trouble = status;
   };
-  for (const Inbox::Waiting& waiting : inbox.List()) {
+  VARVE_ASSIGN_OR_RETURN(const std::vector<Inbox::Waiting> requests, inbox.List());
+  for (const Inbox::Waiting& waiting : requests) {
     if (waiting.stage == Inbox::Stage::kApplied) {
       note(inbox.ShowAnswer(waiting.name));
       continue;

@@ -73,6 +73,19 @@ TEST_F(RequestTest, WithoutAWriterTheCallerApplies) {
   EXPECT_THAT(InboxFiles(), IsEmpty());
 }
 
+TEST_F(RequestTest, AnInboxThatCannotBeListedIsAnError) {
+  store_.reset();
+  fs::remove_all(path() / "inbox");
+  const Inbox inbox(path());
+  EXPECT_THAT(inbox.List().value(), IsEmpty());
+  std::ofstream(path() / "inbox") << "a file";
+  EXPECT_THAT(inbox.List(), FailsWith(StatusCode::kIOError, "inbox"));
+  fs::remove(path() / "inbox");
+  fs::create_directory_symlink(path(), path() / "inbox");
+  EXPECT_THAT(inbox.List(), FailsWith(StatusCode::kCorruption, "inbox is a link"));
+  fs::remove(path() / "inbox");
+}
+
 TEST_F(RequestTest, ErrorsComeBack) {
   EXPECT_THAT(Submit(path(), SetTagRequest{{"main", 9}, "good"}),
               FailsWith(StatusCode::kNotFound, "step 9 of run main"));

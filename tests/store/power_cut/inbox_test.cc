@@ -30,7 +30,7 @@ class InboxPowerCutTest : public ::testing::Test {
       const auto name = inbox.Put({DropRequest{{{"main", 1}}}, wants_answer});
       VARVE_ASSERT_OK(name.status());
       record.Mark(2 * names_.size());
-      for (const Inbox::Waiting& waiting : inbox.List()) {
+      for (const Inbox::Waiting& waiting : inbox.List().value()) {
         VARVE_ASSERT_OK(inbox.Start(waiting).status());
         VARVE_ASSERT_OK(inbox.Finish(waiting.name, {}, wants_answer));
       }
@@ -107,7 +107,7 @@ class InboxPowerCutTest : public ::testing::Test {
  private:
   static std::string Judge(const Inbox& inbox, const std::set<std::string>& waiting,
                            const std::set<std::string>& known) {
-    for (const Inbox::Waiting& each : inbox.List()) {
+    for (const Inbox::Waiting& each : inbox.List().value()) {
       const bool is_applied = each.stage == Inbox::Stage::kApplied;
       if (known.contains(each.name) && !is_applied) return each.name + " comes back";
     }
