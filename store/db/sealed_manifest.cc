@@ -57,11 +57,16 @@ Result<std::string> ReadManifestBytes(const fs::path& manifest) {
   return ReadSmallFile(manifest, bytes);
 }
 
+constexpr std::string_view kSealAgain =
+    ". If you know that nobody has changed which steps the store has, varve seal compares its table "
+    "files with their tags and seals it again";
+
 Status Changed(const fs::path& manifest) {
   return Status::Corruption(
       manifest.string() +
-      " does not have its seal: it was changed without the store's key, or it is damaged. varve "
-      "check says what is damaged. Take the store from a backup or a snapshot that you trust");
+      " does not have its seal: one of the two was changed without the store's key, or is damaged. "
+      "varve check says what is damaged. Take the store from a backup or a snapshot that you trust" +
+      std::string(kSealAgain));
 }
 
 // Its log is not read yet.
@@ -278,9 +283,8 @@ Result<SealedState> ReadSealedState(const fs::path& store, const Sealer& sealer)
   const Result<std::vector<Seal>> seals = ReadSeals(file);
   if (seals.status().code() == StatusCode::kNotFound) {
     return Status::Corruption(file.string() +
-                              ", the seal of the store, is missing. If you know that nobody has "
-                              "changed which steps the store has, varve seal compares its table "
-                              "files with their tags and seals it again");
+                              ", the seal of the store, is missing" +
+                              std::string(kSealAgain));
   }
   if (!seals.ok()) return seals.status();
   if (seals->empty()) return Changed(state.manifest);

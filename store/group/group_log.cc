@@ -154,8 +154,7 @@ Status GroupLog::Reload() {
     if (done) return Status::Ok();
     Pause(&attempt, kUsualPace);
   }
-  if (!missing_.empty()) return Status::Corruption(missing_);
-  return Status::Corruption("the log has gaps: a record is missing that no snapshot makes up for");
+  return Status::Corruption(missing_);
 }
 
 // Returns false when a record was missing on the way.
@@ -178,7 +177,10 @@ Result<bool> GroupLog::TryReload() {
     numbers.push_back(noted);
   }
   if (numbers.empty()) {
-    if (state_.next > 1) return false;
+    if (state_.next > 1) {
+      missing_ = RecordName(state_.next - 1) + " was read before, and the log is empty now";
+      return false;
+    }
     state_ = GroupState{};
     stamp_.clear();
     return true;
@@ -188,7 +190,12 @@ Result<bool> GroupLog::TryReload() {
   std::vector<GroupRecord> records;  // newest first
   for (uint64_t number = numbers.back(); number > 0; --number) {
     VARVE_ASSIGN_OR_RETURN(const auto bytes, log_->Read(number));
-    if (!bytes.has_value()) return false;
+    if (!bytes.has_value()) {
+      missing_ = "the log has a gap: " + RecordName(number) +
+                 " is missing, and no snapshot makes up for it. Bring it back from a copy of the " +
+                 "root";
+      return false;
+    }
     Result<GroupRecord> record = DecodeGroupRecord(seed_, number, *bytes);
     if (!record.ok()) return record.status().WithContext(RecordName(number));
     records.push_back(*std::move(record));
@@ -200,7 +207,11 @@ Result<bool> GroupLog::TryReload() {
     break;
   }
   for (auto it = records.rbegin(); it != records.rend(); ++it) base.Apply(*it);
-  if (base.next < state_.next) return false;  // the listing missed what was just being made
+  if (base.next < state_.next) {  // the listing missed what was just being made
+    missing_ = RecordName(state_.next - 1) + " was read before, and the log lists none after " +
+               std::to_string(base.next - 1);
+    return false;
+  }
   state_ = std::move(base);
   stamp_ = std::move(stamp);
   return true;
