@@ -330,7 +330,9 @@ Status Repair::FinishEarlier() {
   const auto ready = ReadSmallFile(work_ / kReadyName, kMaxBytes);
   if (ready.status().code() == StatusCode::kNotFound) return Status::Ok();
   if (!ready.ok()) return ready.status();
-  if (!fs::exists(work_ / "store", error)) return RemoveWork();
+  const bool has_store = fs::exists(work_ / "store", error);
+  if (error) return Failed("look at", work_ / "store", error);
+  if (!has_store) return RemoveWork();
   const auto there = ReadFormatFile(work_ / "store", /*for_writing=*/false);
   if (there.ok() && ToHex(there->store_id) == *ready) return RemoveWork();
   VARVE_RETURN_IF_ERROR(MoveAside());
@@ -620,10 +622,14 @@ Status Repair::MoveAside() {
                                path_.string() + "~damaged; remove those that nobody needs");
 }
 
-// Removes PATH~repair, unless the damaged store lies in it.
+// Removes PATH~repair, unless the damaged store lies in it. After an exchange it does, until it has
+// its last name. `ready` names the store that was made. Without it there was no exchange.
 Status Repair::RemoveWork() const {
+  constexpr size_t kMaxBytes = 256;
   std::error_code error;
-  if (!fs::exists(work_, error)) return Status::Ok();
+  const bool has_work = fs::exists(work_, error);
+  if (error) return Failed("look at", work_, error);
+  if (!has_work) return Status::Ok();
   for (const fs::directory_entry& entry : EntriesOf(work_, &error)) {
     const std::string name = entry.path().filename();
     if (name.starts_with("view") || name == "store" || name.starts_with(kReadyName)) continue;
@@ -631,12 +637,23 @@ Status Repair::RemoveWork() const {
                                       ", which no repair has made; move the folder away");
   }
   if (error) return Failed("list", work_, error);
+  const auto ready = ReadSmallFile(work_ / kReadyName, kMaxBytes);
+  const bool is_ready = ready.status().code() != StatusCode::kNotFound;
+  if (is_ready && !ready.ok()) return ready.status();
+  const bool has_store = fs::exists(work_ / "store", error);
+  if (error) return Failed("look at", work_ / "store", error);
   const auto there = ReadFormatFile(work_ / "store", /*for_writing=*/false);
-  const bool may_be_damaged_store =
-      fs::exists(work_ / kReadyName, error) && fs::exists(work_ / "store", error) && !there.ok();
-  if (may_be_damaged_store || (there.ok() && there->store_id == format_.store_id)) {
+  const bool is_new_store = there.ok() && (is_ready ? ToHex(there->store_id) == *ready
+                                                    : there->store_id != format_.store_id);
+  const bool is_unfinished = !there.ok() && !is_ready;
+  if (has_store && !is_new_store && !is_unfinished) {
     return Status::FailedPrecondition("the damaged store lies in " + (work_ / "store").string() +
-                                      "; move it away");
+                                      ". Move it away");
+  }
+  if (is_ready) {  // first: it says what the folder holds, and a part of a store is none
+    fs::remove(work_ / kReadyName, error);
+    if (error) return Failed("remove", work_ / kReadyName, error);
+    VARVE_RETURN_IF_ERROR(SyncFolder(work_));
   }
   fs::remove_all(work_, error);
   return error ? Failed("remove", work_, error) : Status::Ok();

@@ -219,6 +219,25 @@ TEST_F(RepairFaultsTest, WhatIsLostIsTakenFromABackup) {
             [this](const Status& status) { return JudgeRepair(status); }});
 }
 
+// FORMAT of the damaged store is that of another store, so its id does not tell what lies aside.
+TEST_F(RepairFaultsTest, TheDamagedStoreIsKeptByWhateverNameItHas) {
+  MakeDamagedTemplate();
+  const TempFolder other;
+  VARVE_ASSERT_OK(Store::Create(other.path() / "store").status());
+  const Scenario scenario = {
+      [&] {
+        StartDamaged();
+        fs::copy_file(other.path() / "store/FORMAT", path() / "FORMAT",
+                      fs::copy_options::overwrite_existing);
+      },
+      [this] { return RepairStore(path()).status(); },
+      [this](const Status& status) {
+        const Status again = status.ok() ? status : RepairStore(path()).status();
+        return again.ok() ? JudgeRepair(status) : "repairing again: " + again.ToString();
+      }};
+  SweepEach(scenario, {.path = folder_.path(), .call = "rename", .error = EIO});
+}
+
 // A repair leaves out the tables of meta that it cannot open, and the tags in them.
 TEST_F(RepairFaultsTest, AnErrorThatPassesLosesNoTag) {
   MakeDamagedTemplate();
