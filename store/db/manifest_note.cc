@@ -104,6 +104,9 @@ Status CompareWithCopy(const fs::path& store) {
   const uint64_t end = EndOfLogRecords(*log, LogChecksums::kCompare),
                  copied_end = EndOfLogRecords(*copied, LogChecksums::kCompare);
   if (copied_end <= end || !copied->starts_with(log->substr(0, end))) return Status::Ok();
+  const Result<std::string> current = ReadCurrentName(store);
+  if (!current.ok()) return UnlessOpeningSays(current.status());
+  if (*current != *name) return Status::Ok();  // a writer has removed the manifest meanwhile
   return Status::Corruption(manifest.string() + " can be read up to byte " + std::to_string(end) +
                             ", expected " + std::to_string(copied_end) + " as in its copy " +
                             copy.string() +
@@ -183,7 +186,7 @@ Status CheckManifestLength(const fs::path& store) {
   if (!note.has_value()) return CompareWithCopy(store);
   const Result<std::string> name = ReadCurrentName(store);
   if (!name.ok()) return UnlessOpeningSays(name.status());
-  if (*name != note->manifest) return Status::Ok();
+  if (*name != note->manifest) return CompareWithCopy(store);  // it is newer than the note
   const fs::path manifest = store / "db" / *name;
   const uint64_t noted = note->bytes;
   const Result<ManifestFacts> facts = LookAt(manifest, noted);

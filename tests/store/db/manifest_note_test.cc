@@ -101,6 +101,16 @@ TEST_F(ManifestNoteTest, WithoutTheNoteTheCopyTells) {
   ExpectAllSteps();
 }
 
+// A new manifest stands before its note does.
+TEST_F(ManifestNoteTest, WithTheNoteOfAnEarlierManifestTheCopyTells) {
+  ManifestNote(path()).Write("MANIFEST-000001", 100);
+  Put(bytes_.substr(0, bytes_.size() - 64));
+  EXPECT_THAT(Store::Open(path()), FailsWith(StatusCode::kCorruption, "as in its copy"));
+  EXPECT_THAT(Store::OpenForReading(path()), FailsWith(StatusCode::kCorruption, "end is lost"));
+  Put(bytes_);
+  ExpectAllSteps();
+}
+
 TEST_F(ManifestNoteTest, WithNeitherNoteNorCopyWhatIsLeftOpens) {
   Put(bytes_.substr(0, bytes_.size() - 64));
   fs::remove(note());
