@@ -124,8 +124,9 @@ Status RefuseLeftovers(const ExportRequest& request, const ExportPlan& plan) {
     const bool is_written =
         std::any_of(plan.files.begin(), plan.files.end(),
                     [&path](const ExportFile& file) { return file.path == path; });
-    std::error_code ignored;
-    if (is_written || !std::filesystem::exists(path, ignored)) continue;
+    std::error_code error;
+    if (is_written || (!std::filesystem::exists(path, error) && !error)) continue;
+    if (error) return Status::IOError("look at " + path.string() + ": " + error.message());
     return Status::FailedPrecondition(path.string() +
                                       " is there, and this export has no such file; "
                                       "remove it or choose another folder");

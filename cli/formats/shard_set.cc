@@ -41,8 +41,10 @@ Status ShardSet::AddFolder(const std::filesystem::path& path, const ReadShard& r
   std::string expected;
   for (const std::string_view name : usual_names_) {
     const std::filesystem::path file = path / name;
-    std::error_code ignored;
-    if (std::filesystem::exists(file, ignored)) {
+    std::error_code error;
+    const bool is_there = std::filesystem::exists(file, error);
+    if (error) return Status::IOError("look at " + file.string() + ": " + error.message());
+    if (is_there) {
       const bool is_index = name.ends_with(kIndexSuffix);
       return is_index ? AddIndex(file, read) : AddFile(file, read);
     }

@@ -152,11 +152,18 @@ Result<SaveReport> Save(const Context& context, const std::shared_ptr<ImportSour
 }
 
 // Returns the existing checkpoint of this step if it is to be replaced.
-std::optional<CheckpointInfo> FindReplaced(const Store& store, const std::string& run,
-                                           const ImportPlan& plan) {
+std::optional<CheckpointInfo> FindReplaced(const Context& context, const Store& store,
+                                           const std::string& run, const ImportPlan& plan) {
   if (plan.on_existing != OnExisting::kReplace) return std::nullopt;
   const auto there = store.OpenCheckpoint(run, *plan.step);
-  return there.ok() ? std::optional((*there)->info()) : std::nullopt;
+  if (there.ok()) return (*there)->info();
+  if (there.status().code() != StatusCode::kNotFound) {  // it is replaced all the same
+    context.Note(
+        "the step that is replaced cannot be read, so nobody knows which tags and metrics "
+        "it had: " +
+        there.status().message());
+  }
+  return std::nullopt;
 }
 
 // Tags belong to the number of a step, so they stay. Metrics belong to what was saved, so they go.
@@ -189,7 +196,7 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
       context.OpenForWriting(path, options.init ? Context::Absent::kMake : Context::Absent::kError);
   if (!store.ok()) return OpenOutcome(store.status());
   for (const std::string& note : source->notes) context.Note(note);
-  const std::optional<CheckpointInfo> replaced = FindReplaced(**store, options.run, *plan);
+  const std::optional<CheckpointInfo> replaced = FindReplaced(context, **store, options.run, *plan);
   const Result<SaveReport> report = Save(context, source, options, *plan, store->get());
   if (!report.ok()) return report.status();
   if (replaced) NoteReplaced(context, *replaced);

@@ -58,14 +58,16 @@ Result<std::string> ReadManifestBytes(const fs::path& manifest) {
 }
 
 constexpr std::string_view kSealAgain =
-    ". If you know that nobody has changed which steps the store has, varve seal compares its table "
+    ". If you know that nobody has changed which steps the store has, varve seal compares its "
+    "table "
     "files with their tags and seals it again";
 
 Status Changed(const fs::path& manifest) {
   return Status::Corruption(
       manifest.string() +
       " does not have its seal: one of the two was changed without the store's key, or is damaged. "
-      "varve check says what is damaged. Take the store from a backup or a snapshot that you trust" +
+      "varve check says what is damaged. Take the store from a backup or a snapshot that you "
+      "trust" +
       std::string(kSealAgain));
 }
 
@@ -282,8 +284,7 @@ Result<SealedState> ReadSealedState(const fs::path& store, const Sealer& sealer)
   // The seal is read first: it may be about bytes that are still to come.
   const Result<std::vector<Seal>> seals = ReadSeals(file);
   if (seals.status().code() == StatusCode::kNotFound) {
-    return Status::Corruption(file.string() +
-                              ", the seal of the store, is missing" +
+    return Status::Corruption(file.string() + ", the seal of the store, is missing" +
                               std::string(kSealAgain));
   }
   if (!seals.ok()) return seals.status();

@@ -24,9 +24,9 @@ struct SourcesOfSaves {
 
 struct ChunkToCheck {
   ChunkRef ref;
-  ListAddress list;         // that names it
-  uint32_t index = 0;       // in the list
-  bool with_source = false; // a derived chunk: the frame of its source is compared, too
+  ListAddress list;          // that names it
+  uint32_t index = 0;        // in the list
+  bool with_source = false;  // a derived chunk: the frame of its source is compared, too
 };
 
 // Decodes each chunk and compares its digest. Counts follow the sources that saves name, and
