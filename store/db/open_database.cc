@@ -20,6 +20,7 @@
 #include "store/db/save_ids.h"
 #include "store/db/seal_guard.h"
 #include "store/db/sealed_manifest.h"
+#include "store/db/writer_files.h"
 
 namespace varve::internal {
 
@@ -220,14 +221,7 @@ Status Database::Open(const std::filesystem::path& path, bool for_writing) {
   for (const char* name : {"IDENTITY", "LOCK"}) {
     VARVE_RETURN_IF_ERROR(CheckIsFile(DbPath(path) / name));
   }
-  if (for_writing) {
-    VARVE_RETURN_IF_ERROR(CheckDbIsNoLink(path));
-    VARVE_RETURN_IF_ERROR(CheckIsNoLink(DbPath(path) / "LOCK"));
-    std::error_code ignored;  // opening says why
-    for (const auto& entry : EntriesOf(DbPath(path), &ignored)) {
-      if (entry.path().extension() == ".log") VARVE_RETURN_IF_ERROR(CheckIsNoLink(entry.path()));
-    }
-  }
+  if (for_writing) VARVE_RETURN_IF_ERROR(CheckDbHasNoLinks(path));
   VARVE_RETURN_IF_ERROR(CheckManifestLength(path));
   VARVE_ASSIGN_OR_RETURN(families_, FindFamilies(path, db_options_, family_options_));
   if (for_writing) return OpenWriter();

@@ -3,18 +3,10 @@
 // Opening and closing one store, and looking up its runs and steps.
 #include "varve/store.h"
 
-#include <fcntl.h>
 #include <rocksdb/convenience.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <climits>
-#include <system_error>
 
-#include "base/file_descriptor.h"
-#include "base/folders.h"
 #include "base/guarded.h"
 #include "base/util.h"
 #include "store/db/cursor.h"
@@ -23,7 +15,7 @@
 #include "store/db/sealer.h"
 #include "store/db/spare_files.h"
 #include "store/db/store_impl.h"
-#include "store/format/group_file.h"
+#include "store/db/writer_files.h"
 
 namespace varve::internal {
 
@@ -31,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kReserveBytes = uint64_t{8} << 20;
 constexpr auto kCatchUpInterval = std::chrono::seconds(10);
 constexpr int64_t kRefreshMs = 100;
 constexpr int64_t kNeverMs = -kRefreshMs;
@@ -49,49 +40,20 @@ constexpr std::string_view kNoStep = "no step in run ";
 Status RunHasNoStep(std::string_view run) {
   return Status::NotFound(std::string(kNoStep) + std::string(run));
 }
+// nullopt: there is no key.
+Result<std::optional<uint64_t>> StepOf(const std::optional<std::string>& key) {
+  if (!key.has_value()) return std::optional<uint64_t>();
+  const auto step = keys::ParseStep(*key);
+  if (!step.has_value()) return Status::Corruption("family steps has a malformed key");
+  return std::optional(step->step);
+}
+
 bool IsRunWithoutStep(const Status& status) {
   return status.code() == StatusCode::kNotFound && status.message().starts_with(kNoStep);
 }
 
-// The members of a group on one host share one reserve. Many ranks may need it at a time, but that
-// is no reason to keep space for all.
-fs::path ReserveOf(const fs::path& store) {
-  const fs::path root = RootOfMember(store);
-  if (root.empty()) return store / "RESERVE";
-  char host[HOST_NAME_MAX + 1] = {};
-  const bool is_known = ::gethostname(host, sizeof(host) - 1) == 0;
-  return root / (std::string("RESERVE.") + (is_known ? host : "unknown"));
-}
-
-void ReleaseReserveOf(const fs::path& store) {
-  ::unlink(ReserveOf(store).c_str());
-  ::unlink((store / "RESERVE").c_str());  // of a member that was made when each had one
-}
-
 std::string Starting(const fs::path& store) {
   return "starting a thread for the store in " + store.string();
-}
-
-// Leftovers of a crash may be hard links to committed files. So they are unlinked before anything
-// is written, and no name is ever opened twice.
-Status ClearIncoming(const fs::path& incoming) {
-  VARVE_RETURN_IF_ERROR(CheckIsNoLink(incoming));
-  std::error_code error, listed;
-  fs::create_directory(incoming, error);
-  if (error == std::errc::file_exists) {
-    return Status::IOError(incoming.string() + " is no folder. Move it away");
-  }
-  for (const fs::directory_entry& entry : EntriesOf(incoming, &listed)) {
-    fs::remove(entry.path(), error);
-    if (error == std::errc::directory_not_empty) {  // varve makes no folder here
-      return Status::FailedPrecondition(entry.path().string() + " is a folder, expected none. " +
-                                        "Move it away");
-    }
-    if (error) break;
-  }
-  if (!error) error = listed;
-  if (!error) return Status::Ok();
-  return Status::IOError("cannot clear " + incoming.string() + ": " + error.message());
 }
 
 }  // namespace
@@ -114,7 +76,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::OpenPath(const fs::path& path,
       for_writing ? Database::OpenForWriting(path, sealer) : Database::OpenForReading(path);
   if (for_writing && IsNoSpace(database.status())) {
     // Even opening takes a little space. The reserve gives it, so that steps can be dropped.
-    ReleaseReserveOf(path);
+    ReleaseReserve(path);
     database = Database::OpenForWriting(path, sealer);
   }
   if (!database.ok()) return database.status();
@@ -199,12 +161,10 @@ int StoreImpl::num_threads() const {
 }
 
 Status StoreImpl::PrepareForWriting() {
-  VARVE_RETURN_IF_ERROR(ClearIncoming(incoming()));
+  VARVE_RETURN_IF_ERROR(ClearIncoming(path_));
   VARVE_RETURN_IF_ERROR(SweepOrphans());
   TidySpareFiles(path_);
-  const fs::path own = path_ / "RESERVE";
-  if (ReserveOf(path_) != own) ::unlink(own.c_str());  // made when each member had one
-  const Status reserve = EnsureReserve();
+  const Status reserve = EnsureReserve(path_);
   // A full disk must not keep anyone from opening the store to drop steps.
   return IsNoSpace(reserve) ? Status::Ok() : reserve;
 }
@@ -271,31 +231,6 @@ Status StoreImpl::RemoveNamed(std::vector<ChunkFile>* files) const {
     return Status::Ok();
   });
 }
-
-Status StoreImpl::EnsureReserve() const {
-  const fs::path path = ReserveOf(path_);
-  struct stat info {};
-  const bool is_there = ::lstat(path.c_str(), &info) == 0;
-  if (is_there && !S_ISREG(info.st_mode)) {
-    std::error_code error;  // then it cannot be made
-    fs::remove(path, error);
-    if (error == std::errc::directory_not_empty) {
-      return Status::IOError(path.string() + " is a folder, expected a file. Move it away");
-    }
-  } else if (is_there && static_cast<uint64_t>(info.st_blocks) * 512 >= kReserveBytes) {
-    return Status::Ok();
-  }
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  const int fd = ::open(path.c_str(), kFlags, 0644);
-  if (fd < 0) return ErrnoStatus("create", path, errno);
-  const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(kReserveBytes));
-  ::close(fd);
-  if (error == 0) return Status::Ok();
-  ::unlink(path.c_str());
-  return ErrnoStatus("reserve space in", path, error);
-}
-
-void StoreImpl::ReleaseReserve() const { ReleaseReserveOf(path_); }
 
 Status StoreImpl::RequireWriter() const {
   if (database_->for_writing()) return Status::Ok();
@@ -532,16 +467,14 @@ Result<std::optional<uint64_t>> StoreImpl::LatestStep(std::string_view run) cons
 
 Result<std::optional<uint64_t>> StoreImpl::NewestStep(RunId run) const {
   VARVE_ASSIGN_OR_RETURN(const auto key, database_->LastKey(Family::kSteps, keys::RunPrefix(run)));
-  const auto step = key.has_value() ? keys::ParseStep(*key) : std::nullopt;
-  return step.has_value() ? std::optional(step->step) : std::nullopt;
+  return StepOf(key);
 }
 
 Result<std::optional<uint64_t>> StoreImpl::NewestStepBefore(StepKey step) const {
   VARVE_ASSIGN_OR_RETURN(
       const auto key,
       database_->LastKeyBefore(Family::kSteps, keys::RunPrefix(step.run), keys::Step(step)));
-  const auto found = key.has_value() ? keys::ParseStep(*key) : std::nullopt;
-  return found.has_value() ? std::optional(found->step) : std::nullopt;
+  return StepOf(key);
 }
 
 Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) const {
@@ -551,10 +484,10 @@ Result<uint64_t> StoreImpl::FindTag(std::string_view run, std::string_view tag) 
     VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
     VARVE_ASSIGN_OR_RETURN(const auto value,
                            database_->Get(Family::kMeta, keys::Tag(found.id, tag)));
-    const auto number = value.has_value() ? DecodeNumber(*value) : std::nullopt;
-    if (!number.has_value()) {
-      return Status::NotFound("no tag " + std::string(tag) + " in run " + std::string(run));
-    }
+    const std::string name = "tag " + std::string(tag) + " in run " + std::string(run);
+    if (!value.has_value()) return Status::NotFound("no " + name);
+    const auto number = DecodeNumber(*value);
+    if (!number.has_value()) return Status::Corruption(name + ": its record is damaged");
     step = *number;
     return Status::Ok();
   }));

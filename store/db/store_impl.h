@@ -236,8 +236,6 @@ class StoreImpl : public Store {
   Status PrepareForWriting();
   Status SweepOrphans();
   Status RemoveNamed(std::vector<ChunkFile>* files) const;
-  Status EnsureReserve() const;
-  void ReleaseReserve() const;
   Status RequireWriter() const;
   Status CopyRecords(Family family, StepKey from, StepKey to, CommitBatch* batch,
                      const Database::Visit& visit) const;

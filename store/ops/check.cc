@@ -13,6 +13,7 @@
 #include "base/stop.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
+#include "store/db/writer_files.h"
 #include "store/format/root_digest.h"
 #include "store/ops/check_data.h"
 #include "store/ops/check_planes.h"
@@ -154,14 +155,11 @@ class Checker {
   std::set<StepKey> steps_with_tensors_;
 };
 
-// Checks that every table file of every family exists, has its size and opens, and that no link
-// stands where a writer refuses one. Otherwise no writer could open the store.
+// Checks that every table file of every family exists, has its size and opens, and that nothing is
+// in the way of a writer. Otherwise no writer could open the store.
 Status Checker::CheckTables() {
   if (!db_->is_far()) {
-    const std::filesystem::path db = DbPath(store_->path());
-    for (const auto& path : {db, db / "LOCK", store_->incoming()}) {
-      if (const Status status = CheckIsNoLink(path); !status.ok()) Error(status.message());
-    }
+    for (const Status& refused : FindWhatAWriterRefuses(store_->path())) Error(refused.message());
   }
   VARVE_ASSIGN_OR_RETURN(const auto lost, db_->FindLostTables());
   for (const LostTable& table : lost) {
@@ -533,8 +531,8 @@ Status Checker::CheckFiles() {
   return Status::Ok();
 }
 
-// The list of a rounded copy does not know the digest of its source. Where no other list and no delta
-// names the source, nothing else reads its frame.
+// The list of a rounded copy does not know the digest of its source. Where no other list and no
+// delta names the source, nothing else reads its frame.
 Status Checker::ReadData() {
   std::vector<ChunkToCheck> chunks;
   std::mt19937_64 random(RandomNumber());
@@ -554,7 +552,8 @@ Status Checker::ReadData() {
   const auto error = [this](const ChunkToCheck& chunk, const Status& status) {
     ErrorOfList("", chunk.list, chunk.index, ": " + status.message());
   };
-  VARVE_ASSIGN_OR_RETURN(report_->bytes_read, CheckData(*store_, options_, sources_, chunks, error));
+  VARVE_ASSIGN_OR_RETURN(report_->bytes_read,
+                         CheckData(*store_, options_, sources_, chunks, error));
   return Status::Ok();
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/util.h"
 #include "store/db/store_impl.h"
+#include "store/db/writer_files.h"
 
 namespace varve::internal {
 
@@ -151,7 +152,7 @@ Status StoreImpl::CommitBuilt(const Build& build) {
 Status StoreImpl::CommitFreeing(const CommitBatch& batch, const ReferenceCounts& counts) {
   Status status = CommitCounted(batch, counts, {});
   if (!IsNoSpace(status)) return status;
-  ReleaseReserve();
+  ReleaseReserve(path_);
   VARVE_RETURN_IF_ERROR(database_->Heal());
   return CommitCounted(batch, counts, {});
 }
@@ -208,7 +209,7 @@ Result<DropReport> StoreImpl::Drop(std::span<const CheckpointId> ids, const Drop
     report.reclaim.disk_bytes_after = MeasureFolder(path_).allocated_bytes;
   }
   report.reclaim.disk_bytes_before = disk_before;
-  const Status reserve = EnsureReserve();  // not there yet while the disk stays full
+  const Status reserve = EnsureReserve(path_);  // not there yet while the disk stays full
   reserve.IgnoreError();
   return report;
 }

@@ -19,6 +19,7 @@
 #include "base/stop.h"
 #include "base/util.h"
 #include "store/db/store_impl.h"
+#include "store/db/writer_files.h"
 #include "store/ops/reclaim_plan.h"
 
 namespace varve::internal {
@@ -249,7 +250,7 @@ Result<ReclaimReport> StoreImpl::ReclaimInTurn(const ReclaimOptions& options) {
   report.disk_bytes_before = MeasureFolder(path_).allocated_bytes;
   Status reclaimed = ReclaimFiles(options, &report);
   if (IsNoSpace(reclaimed)) {
-    ReleaseReserve();
+    ReleaseReserve(path_);
     reclaimed = database_->Heal();
     if (reclaimed.ok()) reclaimed = ReclaimFiles(options, &report);
   }
@@ -347,7 +348,7 @@ Status StoreImpl::FreeFiles(const ReclaimPlan& plan, const Progress& progress,
     VARVE_RETURN_IF_ERROR(stop.Check());
     if (progress) progress(done, total);
     done += RestOf(file);
-    if (!HasRoom(path_, RestOf(file))) ReleaseReserve();
+    if (!HasRoom(path_, RestOf(file))) ReleaseReserve(path_);
     if (!HasRoom(path_, RestOf(file))) continue;
     VARVE_RETURN_IF_ERROR(FreeFile(file, /*may_rewrite=*/true, gone, report));
   }

@@ -5,6 +5,10 @@
 #include <rocksdb/perf_context.h>
 #include <rocksdb/perf_level.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "codec/predict/rounded_copy.h"
 #include "store/format/trainer_progress.h"
 #include "tests/store/internals.h"
 
@@ -67,6 +71,40 @@ TEST_F(CheckTest, ALinkThatAWriterRefuses) {
     std::filesystem::rename(aside, file);
   }
   Reopen();
+}
+
+TEST_F(CheckTest, WhatIsInTheWayOfAWriter) {
+  namespace fs = std::filesystem;
+  store_.reset();
+  const auto expect = [&](const std::string& text) {
+    SCOPED_TRACE(text);
+    EXPECT_FALSE(Store::Open(path()).ok());
+    store_ = Store::OpenForReading(path()).value();
+    ExpectError(text);
+    store_.reset();
+  };
+  fs::create_symlink("nowhere", path() / "db/999999.log");
+  expect("999999.log is a link");
+  fs::remove(path() / "db/999999.log");
+  fs::create_directories(path() / "incoming/folder/more");
+  expect("incoming/folder is a folder");
+  fs::remove_all(path() / "incoming");
+  std::ofstream(path() / "incoming") << "a file";
+  expect("incoming is no folder");
+  fs::remove(path() / "incoming");
+  fs::remove(path() / "RESERVE");
+  fs::create_directories(path() / "RESERVE/more");
+  expect("RESERVE is a folder");
+  fs::remove_all(path() / "RESERVE");
+  Reopen();
+}
+
+TEST_F(CheckTest, DamagedTagIsNotAbsent) {
+  Change(Family::kMeta, keys::Tag(kStep.run, "good"), "x");
+  EXPECT_THAT(store_->FindTag("main", "good"),
+              FailsWith(StatusCode::kCorruption, "tag good in run main"));
+  EXPECT_THAT(store_->FindTag("main", "other"),
+              FailsWith(StatusCode::kNotFound, "no tag other in run main"));
 }
 
 TEST_F(CheckTest, DamagedItem) {
