@@ -4,15 +4,18 @@
     scripts/bench --peers
 
 It trains two models, unless their states are kept from the last time, and measures in rounds. Each round
-runs every subject once, and another one is the first in each round. Everything that is loaded is compared
-bit for bit with what was saved. All samples go to one JSON file, from which bench/comparison_page.py makes
-the tables and plots. bench/README.md defines each row.
+runs every subject once, in an order that is shuffled. Everything that is loaded is compared bit for bit with
+what was saved. It begins with what --quick does, so that a subject that fails does so at once. All samples go
+to one JSON file, from which bench/comparison_page.py makes the tables and plots. bench/README.md defines each
+row.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import random
+import shlex
 import statistics
 import sys
 import tempfile
@@ -22,11 +25,14 @@ import warnings
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("ICECHUNK_LOG", "error")  # it warns of each repository in a folder
 
+import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from comparison import clock, machine, memory, rounds, stalls, states, subjects  # noqa: E402
+from comparison import clock, machine, memory, order, rounds, stalls, states, subjects  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS = {"tiny": 1, "17M": 5, "100M": 3}
+QUICK_STEP = 0.02  # seconds
+MEMORY_ROUNDS = 3  # at most; memory varies little
 
 
 def arguments():
@@ -37,6 +43,9 @@ def arguments():
     parser.add_argument("--dir", type=pathlib.Path, default=ROOT / "build/bench-stores")
     parser.add_argument("--states", type=pathlib.Path, default=ROOT / "build/comparison-states")
     parser.add_argument("--json", type=pathlib.Path, default=ROOT / "build/comparison.json")
+    parser.add_argument(
+        "--seed", type=int, help="of the order of the subjects (default: by chance)"
+    )
     parser.add_argument("--step-seconds", type=float, default=0.5, help="of the step of the stalls")
     parser.add_argument(
         "--quick",
@@ -47,7 +56,9 @@ def arguments():
     parser.add_argument("--size", choices=states.SIZES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
-        options.sizes, options.step_seconds = ["tiny"], 0.02
+        options.sizes, options.step_seconds = ["tiny"], QUICK_STEP
+    if options.seed is None:
+        options.seed = random.randrange(1 << 32)
     return options
 
 
@@ -62,30 +73,31 @@ def installed(options):
     return [kind for kind in kinds if kind.name not in missing], missing
 
 
-def measure_size(size, kinds, options, folder, num_rounds):
-    """The samples of all subjects on the states of a size."""
+def measure_size(size, kinds, options, folder, num_rounds, step_seconds):
+    """What the states are, and the samples of all subjects on them."""
     states.make(size, options.states)
     by_distance = {each: states.load(size, each, options.states) for each in states.DISTANCES}
     about = states.describe(size, by_distance[0])
     print(f"{size.name}: {about['bytes'] / 1e6:.0f} MB, {about['tensors']} tensors", flush=True)
     samples = clock.Samples()
-    saving = rounds.Rounds(kinds, by_distance, folder, samples)
-    stalling = stalls.Stalls(kinds, by_distance, folder, samples, options.step_seconds)
+    saving = rounds.Rounds(kinds, by_distance, folder, samples, options.seed)
+    stalling = stalls.Stalls(kinds, by_distance, folder, samples, options.seed, step_seconds)
     for number in range(num_rounds):
         start = time.monotonic()
         saving.run(number)
         stalling.run(number)
         print(f"  round {number + 1} of {num_rounds}: {time.monotonic() - start:.0f} s", flush=True)
-    return about, samples
+    measure_memory(size, kinds, options, folder, samples, min(num_rounds, MEMORY_ROUNDS))
+    return {**about, "rounds": num_rounds}, samples
 
 
-def measure_memory(size, kinds, options, folder, samples):
-    """Once: memory varies little."""
-    for kind in kinds:
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            found = memory.run(__file__, kind, size, options.states, place)
-        for metric, value in found.items():
-            samples.note(kind.name, metric, value)
+def measure_memory(size, kinds, options, folder, samples, num_rounds):
+    for number in range(num_rounds):
+        for kind in order.order_of(kinds, options.seed, number):
+            with tempfile.TemporaryDirectory(dir=folder) as place:
+                found = memory.run(__file__, kind, size, options.states, place)
+            for metric, value in found.items():
+                samples.note(kind.name, metric, value)
 
 
 def summary(samples):
@@ -107,7 +119,10 @@ def measure_all(options):
     kinds, missing = installed(options)
     options.dir.mkdir(parents=True, exist_ok=True)
     document = {
-        "machine": machine.describe(options.dir),
+        "machine": machine.describe(options.dir) | {"torch_threads": torch.get_num_threads()},
+        "command": shlex.join(["bench/compare_peers.py", *sys.argv[1:]]),
+        "seed": options.seed,
+        "order": order.words(options.seed),
         "subjects": {
             kind.name: {
                 "versions": kind.versions(),
@@ -121,16 +136,17 @@ def measure_all(options):
         "sizes": {},
     }
     print(json.dumps(document["machine"]), flush=True)
+    print(document["order"], flush=True)
     with tempfile.TemporaryDirectory(prefix="compare_", dir=options.dir) as place:
         folder = pathlib.Path(place)
-        if not options.quick:  # the first calls of a library load code and start threads
-            measure_size(states.SIZES["tiny"], kinds, options, folder, 1)
+        if not options.quick:  # it also loads the code of the libraries and starts their threads
+            measure_size(states.SIZES["tiny"], kinds, options, folder, 1, QUICK_STEP)
         for name in options.sizes:
             size = states.SIZES[name]
             num_rounds = options.rounds or ROUNDS[name]
-            about, samples = measure_size(size, kinds, options, folder, num_rounds)
-            measure_memory(size, kinds, options, folder, samples)
-            about["rounds"] = num_rounds
+            about, samples = measure_size(
+                size, kinds, options, folder, num_rounds, options.step_seconds
+            )
             document["sizes"][name] = {**about, "results": summary(samples)}
             document["machine"]["load_after"] = round(os.getloadavg()[0], 2)
             options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,8 @@
     bench/comparison_page.py --check FILE.json                says whether they are those of the JSON
     bench/comparison_page.py --print FILE.json                prints the tables
 
-A table lies between two comments, `<!-- made: NAME -->` and `<!-- end -->`. No number in it is typed by hand.
+What it writes lies between two comments, `<!-- made: NAME -->` and `<!-- end -->`. No number in it is typed
+by hand. The page must have each of these parts. The part `sizes` has a section for each size of the JSON.
 """
 
 import argparse
@@ -14,13 +15,20 @@ import pathlib
 import re
 import sys
 
-from comparison import bars
-from comparison.metrics import GROUPS, TITLES, text, with_spread
+from comparison import bars, machine
+from comparison.metrics import GROUPS, SIZE_TITLES, TITLES, text, with_spread
 from comparison.reasons import reason
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OWN = "varve"  # what a peer is measured against. "varve, uncompressed" is no peer
 BETTER = 0.97  # of varve's number; a smaller difference is none
+UNKNOWN = "not known"
+
+MAPPED = (
+    "*Memory, load* counts the pages of a file that a peer maps, though the system can take them back. "
+    "safetensors and `torch.load(mmap=True)` map their files. It does not count what the system keeps in its "
+    "cache of files that are read, as varve reads its own."
+)
 
 
 def lines_of(cells):
@@ -32,12 +40,12 @@ def table(header, rows):
 
 
 def machine_text(document):
-    machine = document["machine"]
+    about = document["machine"]
+    command = document["command"]
     return (
-        f"Measured on {machine['date']} by {machine['commit']}: {machine['cores']} cores of "
-        f"{machine['cpu']}, {machine['memory_gib']} GiB of memory, {machine['file_system']}, "
-        f"{machine['system']}, Python {machine['python']}, torch with {machine['torch_threads']} threads. "
-        f"The load was {machine['load_before']} before and {machine['load_after']} after."
+        f"{machine.words(about)} torch had {about['torch_threads']} threads. "
+        f"The load was {about['load_before']} before and {about['load_after']} after. "
+        + (f"The command was `{command}`." if command else "The command line was not kept.")
     )
 
 
@@ -53,7 +61,13 @@ def states_table(document):
         ]
         for name, size in document["sizes"].items()
     ]
-    return table(["state", "parameters", "tensors", "bytes", "steps trained", "rounds"], rows)
+    made = table(["state", "parameters", "tensors", "bytes", "steps trained", "rounds"], rows)
+    missing = [title for size, title in SIZE_TITLES.items() if size not in document["sizes"]]
+    if missing:
+        made += (
+            f"\n\nThis run has **no numbers** of the model of {' and of that of '.join(missing)}."
+        )
+    return made
 
 
 def subjects_table(document):
@@ -148,7 +162,7 @@ def better_rows(document):
                     if each is not None and each < BETTER
                 ]
                 if better and not peer.startswith(OWN):
-                    said = by_reason.setdefault(reason(metric.key, peer), [])
+                    said = by_reason.setdefault(reason(metric.key, peer) or UNKNOWN, [])
                     said.append(f"{peer} ({', '.join(better)})")
             own = ", ".join(
                 f"{size}: {text(each['results'][OWN][metric.key]['median'], metric.unit)}"
@@ -159,17 +173,49 @@ def better_rows(document):
                 yield [f"{TITLES[group]}: {metric.title}", own, "; ".join(who), why]
 
 
+def plot_name(group, size):
+    return f"{group}-{size}.svg"
+
+
+def memory_note(size, document):
+    """How many samples the memory has. It may have fewer than there were rounds."""
+    counts = {
+        len(each[metric.key]["samples"])
+        for each in document["sizes"][size]["results"].values()
+        for metric in GROUPS["training"]
+        if metric.key.startswith("memory_") and metric.key in each
+    }
+    if not counts:
+        return ""
+    return f" The memory was measured {'once' if counts == {1} else f'{min(counts)} times'} for each peer."
+
+
+def section(size, document):
+    """All of one size: a heading, and the plot and the table of each group."""
+    said = [f"## {SIZE_TITLES.get(size, size)}"]
+    for group in GROUPS:
+        said += [
+            f"![{TITLES[group].split(',')[0]}, {size}](comparison/{plot_name(group, size)})",
+            group_table(group, size, document),
+        ]
+        if group == "saves":
+            said += [
+                "Until they return, for peers that do not sync:",
+                unsynced_table(size, document),
+            ]
+    said[-1] += "\n\n" + MAPPED + memory_note(size, document)
+    return "\n\n".join(said)
+
+
 def parts(document):
-    made = {
+    return {
         "machine": machine_text(document),
         "states": states_table(document),
         "subjects": subjects_table(document),
+        "rounds": document["order"],
         "better": table(["", "varve", "better", "why"], list(better_rows(document))),
+        "sizes": "\n\n".join(section(size, document) for size in document["sizes"]),
     }
-    for size in document["sizes"]:
-        made |= {f"{group} {size}": group_table(group, size, document) for group in GROUPS}
-        made[f"unsynced {size}"] = unsynced_table(size, document)
-    return made
 
 
 def plots(document):
@@ -193,19 +239,30 @@ def plots(document):
                 for metric in measured(group, results)
             ]
             names = [name for name in results if any(name in panel for _, panel in panels)]
-            yield f"{group}-{size}.svg", bars.chart(f"{TITLES[group]}, {size}", names, OWN, panels)
+            yield plot_name(group, size), bars.chart(f"{TITLES[group]}, {size}", names, OWN, panels)
 
 
 def filled(page, made):
-    """The page with its parts written anew. A part that was not measured stays."""
+    """The page with all of its parts written anew."""
+    found = re.findall(r"<!-- made: (.*?) -->", page)
+    if sorted(found) != sorted(made):
+        sys.exit(f"comparison_page: the page has the parts {sorted(found)}, not {sorted(made)}")
 
     def part(match):
         name = match.group(1)
-        if name not in made:
-            return match.group(0)
         return f"<!-- made: {name} -->\n{made[name]}\n<!-- end -->"
 
-    return re.sub(r"<!-- made: ([\w ]+) -->\n.*?<!-- end -->", part, page, flags=re.DOTALL)
+    return re.sub(r"<!-- made: (.*?) -->\n.*?<!-- end -->", part, page, flags=re.DOTALL)
+
+
+def require_reasons(document):
+    """Nobody should read a reason that is not true of a peer."""
+    for what, _, who, why in better_rows(document):
+        if why == UNKNOWN:
+            sys.exit(
+                f"comparison_page: {what}: why is it better with {who}? "
+                "bench/comparison/reasons.py has no reason. Find it out, and add it."
+            )
 
 
 def main():
@@ -221,8 +278,10 @@ def main():
         for name, each in made.items():
             print(f"## {name}\n\n{each}\n")
         return 0
+    require_reasons(document)
     folder = options.page.with_suffix("")
     files = {folder / name: svg for name, svg in plots(document)}
+    unused = sorted(set(folder.glob("*.svg")) - set(files))
     files[options.page] = filled(options.page.read_text(encoding="utf-8"), made)
     old = [
         path
@@ -232,11 +291,16 @@ def main():
     if options.check:
         for path in old:
             print(f"{path} is not what {options.json} says")
-        return 1 if old else 0
+        for path in unused:
+            print(f"{path} is of a size that {options.json} does not have")
+        return 1 if old or unused else 0
     folder.mkdir(exist_ok=True)
     for path in old:
         path.write_text(files[path], encoding="utf-8")
         print(f"wrote {path}")
+    for path in unused:
+        path.unlink()
+        print(f"removed {path}")
     return 0
 
 

@@ -8,9 +8,6 @@ import platform
 import re
 import subprocess
 
-import torch
-import varve
-
 
 def first_match(path, pattern):
     found = re.search(pattern, pathlib.Path(path).read_text(), re.MULTILINE)
@@ -30,6 +27,8 @@ def commit_of(folder):
 
 
 def describe(folder):
+    import varve  # bench/comparison_page.py needs only `words`
+
     memory = int(first_match("/proc/meminfo", r"^MemTotal:\s+(\d+) kB"))
     return {
         "date": datetime.date.today().isoformat(),
@@ -41,6 +40,13 @@ def describe(folder):
         "system": f"{platform.system()} {platform.release()}",
         "file_system": output("findmnt", "-n", "-o", "FSTYPE", "-T", str(folder)),
         "python": platform.python_version(),
-        "torch_threads": torch.get_num_threads(),
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def words(machine):
+    return (
+        f"Measured on {machine['date']} at commit {machine['commit']}: {machine['cores']} cores of "
+        f"{machine['cpu']}, {machine['memory_gib']} GiB of memory, {machine['file_system']}, "
+        f"{machine['system']}, Python {machine['python']}."
+    )

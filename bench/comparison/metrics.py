@@ -41,6 +41,8 @@ GROUPS = {
     ],
 }
 
+SIZE_TITLES = {"17M": "17 million parameters", "100M": "100 million parameters"}
+
 TITLES = {
     "saves": "Saves, until durable",
     "bytes": "Bytes on the disk",

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a peer may have a better number than varve. The page says so only where it has one."""
+"""Why a peer may have a better number than varve. The page says so only where it has one.
+
+A peer stands only where its reason is true of it. Where it has none, the page cannot be written.
+"""
 
 WRITES_AS_IS = (
     "It writes the bytes as they lie. varve digests every chunk and compresses what is new, which takes "
@@ -21,62 +24,76 @@ LESS_MEMORY = (
 SMALL_INDEX = "It opens a small index. varve opens its database."
 BETTER_CODEC = "Its codec does better on this state."
 
+# Their files have the bytes as they were.
+PLAIN = ("safetensors", "torch.save", "DCP")
+COMPRESSING = ("tensorstore OCDBT", "Orbax", "zarr + Icechunk", "ZipNN files")
+# A step is a file or a folder of its own.
+APART = (*PLAIN, "tensorstore OCDBT", "Orbax", "ZipNN files")
+
+
+def each(peers, why):
+    return dict.fromkeys(peers, why)
+
+
 SAVE = {
-    "*": WRITES_AS_IS,
-    "tensorstore OCDBT": COMPRESSES_LESS,
-    "Orbax": COMPRESSES_LESS,
-    "zarr + Icechunk": COMPRESSES_LESS,
+    **each(PLAIN, WRITES_AS_IS),
+    **each(COMPRESSING, COMPRESSES_LESS),
     "ZipNN files": "It compares with no earlier step, and writes one file.",
 }
+BETTER_CODECS = each((*COMPRESSING, "restic on safetensors"), BETTER_CODEC)
 LOAD = {
-    "*": NO_PROOF,
+    **each(PLAIN, NO_PROOF),
     "tensorstore OCDBT": "Its coder decodes faster.",
     "ZipNN files": "It decodes faster, without a checksum.",
     "Orbax": "It makes new arrays, and those of the trainer are not written.",
 }
+LESS_MEMORY_IN_SAVES = each(PLAIN, LESS_MEMORY)
 
-# By metric, then by peer. "*" is for all others.
+# By metric, then by peer.
 REASONS = {
     "full": SAVE,
-    "same": {
-        "*": "It writes everything again, and still takes less time than a look at each chunk."
-    },
+    "same": each(
+        (*PLAIN, *COMPRESSING),
+        "It writes everything again, and still takes less time than a look at each chunk.",
+    ),
     "later": SAVE,
     "ten": SAVE,
-    "full_bytes": {"*": BETTER_CODEC},
+    "full_bytes": BETTER_CODECS,
     "same_bytes": {
-        "*": "It notes an unchanged step in fewer bytes. varve has a record for each tensor."
+        "restic on safetensors": "It notes an unchanged step in fewer bytes. varve has a record for each "
+        "tensor.",
     },
-    "later_bytes": {"*": BETTER_CODEC},
-    "ten_bytes": {"*": BETTER_CODEC},
-    "left_bytes": {"*": BETTER_CODEC},
+    "later_bytes": BETTER_CODECS,
+    "ten_bytes": BETTER_CODECS,
+    "left_bytes": BETTER_CODECS,
     "load": LOAD,
     "load_ten": {
         **LOAD,
-        "*": NO_PROOF + " It also decodes the earlier steps to which this one is a difference.",
+        **each(
+            PLAIN,
+            NO_PROOF + " It also decodes the earlier steps to which this one is a difference.",
+        ),
     },
     "one": {
-        "*": NO_PROOF,
-        "ZipNN files": SMALL_INDEX,
-        "DCP": SMALL_INDEX,
-        "tensorstore OCDBT": SMALL_INDEX,
-        "Orbax": SMALL_INDEX,
-        "zarr + Icechunk": "The repository is open already in this process. varve opens its database.",
+        **each(("safetensors", "torch.save"), NO_PROOF),
+        **each(("ZipNN files", "DCP", "tensorstore OCDBT", "Orbax"), SMALL_INDEX),
     },
-    "drop_last": {"*": UNSHARED},
-    "drop_first": {"*": UNSHARED},
+    "drop_last": each(APART, UNSHARED),
+    "drop_first": each(APART, UNSHARED),
     "stall": {
-        "*": "It copies the state and looks at none of it. varve digests every chunk, and copies only those "
-        "that changed.",
+        "DCP": "It copies the state and looks at none of it. varve digests every chunk, and copies only "
+        "those that changed.",
         "Orbax": "Arrays of JAX never change, so it need not wait until they are copied.",
     },
-    "slowdown": {"*": "It compresses less, so the step has more of the cores for itself."},
-    "memory_full": {"*": LESS_MEMORY},
-    "memory_later": {"*": LESS_MEMORY},
-    "memory_load": {"*": LESS_MEMORY},
+    "slowdown": each(
+        ("DCP", "Orbax"), "It compresses less, so the step has more of the cores for itself."
+    ),
+    "memory_full": LESS_MEMORY_IN_SAVES,
+    "memory_later": LESS_MEMORY_IN_SAVES,
+    "memory_load": {"DCP": LESS_MEMORY},
 }
 
 
 def reason(metric, peer):
-    of_metric = REASONS[metric]
-    return of_metric.get(peer, of_metric["*"])
+    """None where none is known."""
+    return REASONS[metric].get(peer)

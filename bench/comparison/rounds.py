@@ -7,6 +7,7 @@ import torch
 
 from . import states
 from .clock import seconds, settle
+from .order import order_of
 
 # The metric, and how many steps of the training after the first state.
 SAVES = (("full", 0), ("same", 0), ("later", 1), ("ten", 10))
@@ -15,8 +16,9 @@ SAVES = (("full", 0), ("same", 0), ("later", 1), ("ten", 10))
 class Rounds:
     """Rounds on the states of one size, which it keeps in memory."""
 
-    def __init__(self, subjects, by_distance, folder, samples):
+    def __init__(self, subjects, by_distance, folder, samples, seed):
         self.subjects = subjects
+        self.seed = seed
         self.states = by_distance
         self.folder = folder
         self.samples = samples
@@ -24,9 +26,7 @@ class Rounds:
         self.one = states.one_name(by_distance[0])
 
     def run(self, number):
-        """The subject that goes first is another one in each round."""
-        start = number % len(self.subjects)
-        for subject in self.subjects[start:] + self.subjects[:start]:
+        for subject in order_of(self.subjects, self.seed, number):
             place = self.folder / "round"
             measured = Measured(subject, place, self)
             measured.run()

@@ -7,6 +7,7 @@ import torch
 
 from . import states
 from .clock import seconds, settle
+from .order import order_of
 
 
 class Trainer:
@@ -58,28 +59,35 @@ class Compute:
 
 
 class Stalls:
-    def __init__(self, subjects, by_distance, folder, samples, step_seconds):
+    def __init__(self, subjects, by_distance, folder, samples, seed, step_seconds):
         self.subjects = [each for each in subjects if each.is_async]
         self.trainer = Trainer(by_distance[0], by_distance[1])
         self.compute = Compute(step_seconds)
         self.folder = folder
         self.samples = samples
+        self.seed = seed
 
     def run(self, number):
-        start = number % len(self.subjects)
-        for kind in self.subjects[start:] + self.subjects[:start]:
+        """The step runs alone first, and in each odd round it runs with a save first."""
+        for kind in order_of(self.subjects, self.seed, number):
             place = self.folder / "stall"
             subject = kind(place / "store")
             self.save(subject, 1)  # the first one makes what the later ones use again
             self.trainer.advance()
-            settle()
-            alone = seconds(self.compute)
+            if number % 2 == 0:
+                alone = self.alone()
             settle()
             stall, computed = self.save(subject, 2)
+            if number % 2 == 1:
+                alone = self.alone()
             self.samples.note(kind.name, "stall", stall)
             self.samples.note(kind.name, "slowdown", computed / alone - 1)
             subject.close()
             shutil.rmtree(place)
+
+    def alone(self):
+        settle()
+        return seconds(self.compute)
 
     def save(self, subject, step):
         stall = seconds(lambda: subject.begin(step, self.trainer))

@@ -6,6 +6,8 @@ import json
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 import unittest
 import warnings
@@ -62,13 +64,30 @@ class ExamplesTest(StoreTest):
 
     @needs("safetensors")
     def test_the_comparison_runs(self):
+        """With each peer that is installed: all of them after `scripts/setup --peers`."""
         out = self.folder / "comparison.json"
-        options = ["--quick", "--only", "varve", "safetensors", "torch.save", "DCP", "ZipNN files"]
         folders = ["--dir", self.folder / "bench", "--states", self.folder / "states"]
-        run("bench/compare_peers.py", *options, *folders, "--json", out)
+        options = ["--quick", "--seed", 5, *folders, "--json", out]
+        of_peers = ROOT / "build/peers_venv/bin/python"
+        if of_peers.exists():
+            command = [of_peers, "-W", "ignore", ROOT / "bench/compare_peers.py", *options]
+            done = subprocess.run(
+                list(map(str, command)), capture_output=True, text=True, check=False
+            )
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            printed = done.stdout
+        else:
+            printed = run("bench/compare_peers.py", *options)
+        self.assertIn("shuffled with the seed 5", printed)
         document = json.loads(out.read_text(encoding="utf-8"))
+        self.assertIn("bench/compare_peers.py --quick --seed 5 ", document["command"])
         results = document["sizes"]["tiny"]["results"]
-        for subject in ("varve", "safetensors", "torch.save", "DCP"):
+        missing = document["not_installed"]
+        self.assertEqual(results.keys(), document["subjects"].keys())
+        self.assertEqual(len(results) + len(missing), 10)
+        if of_peers.exists():
+            self.assertEqual(missing, {})
+        for subject in {"varve", "safetensors", "torch.save", "DCP", *results}:
             for metric in (
                 "full",
                 "same",
@@ -76,7 +95,9 @@ class ExamplesTest(StoreTest):
                 "ten",
                 "load",
                 "one",
+                "drop_last",
                 "drop_first",
+                "memory_full",
                 "memory_load",
             ):
                 self.assertGreaterEqual(results[subject][metric]["median"], 0, (subject, metric))
@@ -87,15 +108,87 @@ class ExamplesTest(StoreTest):
         self.assertEqual(list((self.folder / "bench").iterdir()), [], "stores are left behind")
         printed = run("bench/comparison_page.py", "--print", out)
         self.assertIn("| varve |", printed)
-        if "ZipNN files" not in results:
-            self.assertEqual(document["not_installed"], {"ZipNN files": ["zipnn"]})
-            self.assertIn("not installed: zipnn", printed)
+        for name, lacking in missing.items():
+            self.assertIn(f"| {name} | not installed: {', '.join(lacking)} |", printed)
 
     def test_the_page_has_the_numbers_that_were_measured(self):
         measured = ROOT / "bench/comparison/measured.json"
         if not measured.exists():
             self.skipTest("nothing was measured yet")
         run("bench/comparison_page.py", "--check", measured)
+
+    def test_the_page_has_a_section_for_each_size_that_was_measured(self):
+        document, write = self.page_and_document()
+        document["sizes"]["100M"] = document["sizes"]["17M"]
+        write(document, "--check", codes=[1])
+        write(document)
+        write(document, "--check")
+        page = (self.folder / "page.md").read_text(encoding="utf-8")
+        self.assertNotIn("no numbers", page)
+        self.assertEqual(page.count("\n## 100 million parameters\n"), 1)
+        for name in re.findall(r"\(comparison/(.*?\.svg)\)", page):
+            self.assertTrue((self.folder / "page" / name).exists(), name)
+        del document["sizes"]["100M"]
+        self.assertIn("loads-100M.svg is of a size", write(document, "--check", codes=[1]))
+        write(document)
+        page = (self.folder / "page.md").read_text(encoding="utf-8")
+        self.assertIn("**no numbers** of the model of 100 million parameters", page)
+        self.assertEqual(list((self.folder / "page").glob("*-100M.svg")), [])
+
+    def test_a_page_with_other_parts_than_are_written_is_an_error(self):
+        document, write = self.page_and_document()
+        path = self.folder / "page.md"
+        page = path.read_text(encoding="utf-8")
+        for other in (
+            page.replace("<!-- made: sizes -->", "<!-- made: sizes-17M -->"),
+            page + "<!-- made: loads 1B -->\n<!-- end -->\n",
+        ):
+            path.write_text(other, encoding="utf-8")
+            write(document, codes=[1])
+            self.assertEqual(path.read_text(encoding="utf-8"), other)
+
+    def test_a_peer_gets_no_reason_that_is_not_true_of_it(self):
+        document, write = self.page_and_document()
+        for metric, peer in (("load", "restic on safetensors"), ("full_bytes", "torch.save")):
+            other = json.loads(json.dumps(document))
+            other["sizes"]["17M"]["results"][peer][metric]["median"] = 1e-3
+            self.assertIn(f"why is it better with {peer}", write(other, codes=[1]))
+
+    def page_and_document(self):
+        """A copy of the page, and what writes it from a document."""
+        measured = (ROOT / "bench/comparison/measured.json").read_text(encoding="utf-8")
+        shutil.copy(ROOT / "docs/comparison.md", self.folder / "page.md")
+        shutil.copytree(ROOT / "docs/comparison", self.folder / "page")
+
+        def write(document, *options, codes=(0,)):
+            path = self.folder / "document.json"
+            path.write_text(json.dumps(document), encoding="utf-8")
+            command = [ROOT / "bench/comparison_page.py", "--page", self.folder / "page.md"]
+            done = subprocess.run(
+                [sys.executable, *map(str, [*command, *options, path])],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertIn(done.returncode, codes, done.stdout + done.stderr)
+            return done.stdout + done.stderr
+
+        return json.loads(measured), write
+
+    def test_each_peer_goes_before_each_other_about_as_often(self):
+        sys.path.insert(0, str(ROOT / "bench"))
+        from comparison.order import order_of
+
+        names = [f"peer {i}" for i in range(10)]
+        for num_rounds in (3, 5, 8):
+            orders = [order_of(names, 7, number) for number in range(num_rounds)]
+            self.assertEqual(orders, [order_of(names, 7, number) for number in range(num_rounds)])
+            for a in names:
+                behind = {order[order.index(a) - 1] for order in orders if order[0] != a}
+                self.assertGreater(len(behind), 1 if num_rounds > 3 else 0)
+                for b in names:
+                    before = sum(order.index(a) < order.index(b) for order in orders)
+                    self.assertLessEqual(abs(2 * before - num_rounds), 1 if a != b else num_rounds)
 
     def test_bytes_that_differ_are_an_error_of_the_comparison(self):
         sys.path.insert(0, str(ROOT / "bench"))

@@ -13,8 +13,8 @@ class Restic(Subject):
     distributions = ("safetensors",)
     programs = {"restic": ["restic", "version"]}
     how = (
-        "`save_file`, then `restic backup` of the file to a repository in a folder, with its default "
-        "compression. Its cache and that file are not counted. "
+        "`save_file`, then `restic backup` of the file to a repository of version 2 in a folder, with its "
+        "default compression. Its cache and that file are not counted. "
         "Load: `restic restore`, `load_file` and a copy. Drop: `forget --prune`"
     )
     syncs = True
@@ -26,7 +26,7 @@ class Restic(Subject):
         self.work = self.folder.with_name(self.folder.name + "_work")
         self.work.mkdir()
         self.snapshots = {}
-        self.restic("init")
+        self.restic("init", "--repository-version", "2")  # version 1 does not compress
 
     def restic(self, *arguments):
         environment = {

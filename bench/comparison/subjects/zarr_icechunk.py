@@ -11,7 +11,7 @@ class Icechunk(Subject):
     distributions = ("icechunk", "zarr")
     how = (
         "an Icechunk repository in a folder, an array of zarr for each tensor with its default chunks and "
-        "compression (Zstandard), a commit a step. BF16 as 16-bit words. "
+        "compression (Zstandard), a commit a step. BF16 as 16-bit words. Each load opens the repository. "
         "Drop: `reset_branch` or `expire_snapshots`, then `garbage_collect`"
     )
     cannot = {
@@ -22,9 +22,11 @@ class Icechunk(Subject):
         self.icechunk = importlib.import_module("icechunk")
         self.zarr = importlib.import_module("zarr")
         self.buffer = importlib.import_module("zarr.core.buffer.cpu").NDBuffer
-        storage = self.icechunk.local_filesystem_storage(str(self.folder / "repo"))
-        self.repo = self.icechunk.Repository.open_or_create(storage)
+        self.repo = self.icechunk.Repository.create(self.storage())
         self.commits = {}
+
+    def storage(self):
+        return self.icechunk.local_filesystem_storage(str(self.folder / "repo"))
 
     def save(self, step, state):
         session = self.repo.writable_session("main")
@@ -41,7 +43,8 @@ class Icechunk(Subject):
         self.repo.create_tag(f"step-{step}", snapshot_id=commit)
 
     def load(self, step, out):
-        session = self.repo.readonly_session(tag=f"step-{step}")
+        repo = self.icechunk.Repository.open(self.storage())
+        session = repo.readonly_session(tag=f"step-{step}")
         group = self.zarr.open_group(session.store, mode="r")
         for name, tensor in out.items():
             group[name].get_basic_selection(out=self.buffer(as_words(tensor)))
