@@ -6,14 +6,16 @@ bench/view.py BUILD [--folder FOLDER] [--tensors N] [--steps N] [--rounds N] [--
 bench/view.py BUILD --writer [--blocks N] [--quiet SECONDS]
 
 Makes a store with a run of many steps and a run of many tensors, if the folder does not have it, with
-the Python package of the build. Then it asks each request that a view asks. It prints three times in
-milliseconds:
+the Python package of the build. Then it asks each request that a view asks. It prints the machine, the
+commit, and a table for docs/view.md with these times in milliseconds:
 
-- first: each of N new servers is asked this request and nothing before it
-- reply: the longest time until the first of them replied. It may reply that it computes
-- p50 and p95: of the requests that follow at one server
+- first: the median until the whole answer, of N new servers that were asked nothing before
+- reply: the longest time until one of these replied at all. It may have replied that it computes
+- p50 and p95: until the whole answer, of the requests that follow at one server
 
---writer saves ten times a second, in blocks with and without somebody who asks for views each second,
+A first answer and a p95 above 300 ms are named below the table. Progress goes to standard error.
+
+--writer saves ten times a second, in blocks with and without somebody who looks at all views each second,
 and prints how long the saves of both kinds took. Neighbouring blocks are compared, and each kind comes
 first as often as the other. With --quiet it measures for so many seconds, and leaves out each pair of
 blocks while other programs used more than a tenth of one core.
@@ -26,12 +28,15 @@ import itertools
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import time
 import urllib.parse
+
+from comparison import machine
 
 LAYERS = 1000
 GOAL_MS = 300
@@ -66,9 +71,10 @@ def make_store(varve, numpy, path, num_tensors, num_steps):
             store.save(step, tensors, metrics={"loss": 4 / step**0.5 + float(rng.random()) / 10})
 
 
-# What each view asks, of which the first word is the view.
+# What each view asks, of which the first word is the view. cli_view_live compares them with the page.
 def requests_of_store():
     return [
+        ("all", "store", {}),
         ("runs", "lineage", {}),
         ("runs", "curves", {}),
         ("runs", "steps", {"order": "newest", "limit": 50}),
@@ -76,6 +82,7 @@ def requests_of_store():
         ("space", "space", {}),
         ("space", "stats", {}),
         ("space", "sharing", {}),
+        ("space", "runs", {}),
         ("space", "forget", {"keep-last": 3, "limit": 50}),
         ("health", "health", {}),
         ("health", "check", {}),
@@ -87,6 +94,7 @@ def requests_of_step(run, last, name, layer):
     step, before = f"{run}@{last}", f"{run}@{last - 1}"
     two = {"before": before, "after": step, "values": 1}
     table = {"step": step, "limit": 50}
+    by_bytes = {"sort": "bytes", "order": "down", "limit": 50}
     return [
         ("step", "show", {"step": step}),
         ("step", "near", {"step": step}),
@@ -96,13 +104,13 @@ def requests_of_step(run, last, name, layer):
         ("step", "tensors", table | {"sort": "bytes", "order": "down"}),
         ("step", "tensors", table | {"sort": "stored", "order": "down"}),
         ("step", "ranks", {"step": step}),
-        ("tensor", "tensor", {"step": step, "name": name, "values": 64}),
+        ("tensor", "tensor", {"step": step, "name": name, "values": 16}),
         ("tensor", "log", {"run": run, "name": name, "order": "down", "limit": 50}),
         ("tensor", "shards", {"step": step, "name": name}),
         ("tensor", "diff", two | {"name": name}),
-        ("diff", "diff", two | {"limit": 50}),
-        ("diff", "diff", two | {"limit": 50, "values": "all"}),
-        ("diff", "diff", two | {"sort": "bytes", "limit": 50}),
+        ("diff", "diff", two | by_bytes),
+        ("diff", "diff", two | by_bytes | {"values": "all"}),
+        ("diff", "diff", two | by_bytes | {"sort": "name", "order": "up"}),
     ]
 
 
@@ -116,13 +124,13 @@ def reply_of(connection, path, what, parameters):
 
 
 def ask(connection, path, what, parameters):
-    """Milliseconds until a reply and until the answer, and the bytes of the answer."""
+    """Milliseconds until a reply and until the answer, and the answer."""
     start = time.perf_counter()
     status, body = reply_of(connection, path, what, parameters)
     replied = time.perf_counter() - start
     while status == 202:  # it is being made
         status, body = reply_of(connection, path, "job", {"id": json.loads(body)["job"]})
-    return replied * 1000, (time.perf_counter() - start) * 1000, len(body)
+    return replied * 1000, (time.perf_counter() - start) * 1000, body
 
 
 def ask_new_servers(command, store, count, what, parameters):
@@ -136,33 +144,60 @@ def ask_new_servers(command, store, count, what, parameters):
     return times
 
 
-def measure(command, store, questions, rounds, fresh):
-    print("| view | request | first ms | reply ms | p50 ms | p95 ms | KB |")
-    print("|---|---|---|---|---|---|---|")
-    slowest = 0
-    late = []
+# They say which of the steps or tensors of the store is asked for, or how many rows.
+OF_STORE = ("step", "before", "after", "run", "limit")
+
+
+def words_of(what, parameters):
+    shown = {key: value for key, value in parameters.items() if key not in OF_STORE}
+    shown |= {key: "" for key in ("name", "prefix") if key in shown}
+    return " ".join([what, *(f"{key}={value}" for key, value in shown.items())])
+
+
+def times_of(command, store, url, what, parameters, rounds, fresh):
+    """Of one request: first, reply, p50 and p95."""
+    new = ask_new_servers(command, store, fresh, what, parameters)
+    # The first of these is left out: the columns before tell of first answers.
+    count = 4 if "start" in parameters else rounds
+    connection = http.client.HTTPConnection("127.0.0.1", url.port)
+    later = [ask(connection, url.path, what, parameters)[1] for _ in range(count + 1)][1:]
+    connection.close()
+    return (
+        statistics.median(took for _, took, _ in new),
+        max(replied for replied, _, _ in new),
+        statistics.median(later),
+        statistics.quantiles(later, n=20)[-1],
+    ), len(new[0][2])
+
+
+def measure(command, store, columns, rounds, fresh):
+    """`columns` are lists of requests. Equal requests of several columns share a row."""
+    table = {}  # by view and words, a cell for each column
+    first_late, later_late = [], []
+    slowest_reply = 0
     with shown(command, store) as url:
-        for view, what, parameters in questions:
-            new = ask_new_servers(command, store, fresh, what, parameters)
-            # The first of these is left out: the columns before tell of first answers.
-            count = 4 if "start" in parameters else rounds
-            connection = http.client.HTTPConnection("127.0.0.1", url.port)
-            asked = [ask(connection, url.path, what, parameters) for _ in range(count + 1)][1:]
-            connection.close()
-            later = [took for _, took, _ in asked]
-            p95 = statistics.quantiles(later, n=20)[-1]
-            slowest = max(slowest, *(replied for replied, _, _ in new + asked))
-            words = " ".join(f"{key}={value}" for key, value in parameters.items())
+        for number, (view, what, parameters) in (
+            (number, each) for number, questions in enumerate(columns) for each in questions
+        ):
+            times, size = times_of(command, store, url, what, parameters, rounds, fresh)
+            words = words_of(what, parameters)
+            cell = " / ".join(f"{each:.1f}" for each in times)
+            print(f"{view}: {what} {parameters}: {cell} ms, {size} bytes", file=sys.stderr)
+            table.setdefault((view, words), {})[number] = cell
+            first, reply, _, p95 = times
+            slowest_reply = max(slowest_reply, reply)
+            if first > GOAL_MS:
+                first_late.append(f"`{words}` {first:.0f}")
             if p95 > GOAL_MS:
-                late.append(f"{what} {words}")
-            print(
-                f"| {view} | {what} {words} | {statistics.median(took for _, took, _ in new):.1f} "
-                f"| {max(replied for replied, _, _ in new):.1f} | {statistics.median(later):.1f} "
-                f"| {p95:.1f} | {asked[-1][2] / 1000:.1f} |",
-                flush=True,
-            )
-    print(f"\nThe slowest reply came after {slowest:.1f} ms.")
-    print(f"Whole answers with a p95 above {GOAL_MS} ms: {'; '.join(late) or 'none'}")
+                later_late.append(f"`{words}` {p95:.0f}")
+    head = "first / reply / p50 / p95"
+    print(f"\n| view | request |{f' {head} |' * len(columns)}\n|---|---|{'---|' * len(columns)}")
+    for (view, words), cells in table.items():
+        shown_cells = " | ".join(cells.get(number, "") for number in range(len(columns)))
+        print(f"| {view} | `{words}` | {shown_cells} |")
+    for title, late in (("First answers", first_late), ("Repeated answers with a p95", later_late)):
+        print(f"\n{title} above {GOAL_MS} ms: {', '.join(late) or 'none'}.")
+    print(f"\nThe slowest first reply came after {slowest_reply:.1f} ms.")
 
 
 @contextlib.contextmanager
@@ -181,22 +216,89 @@ def shown(command, store):
         process.wait()
 
 
+COMPARED_CHANGES = 8  # of the history of a tensor, as in tensor.js
+
+
+class Visitor:
+    """Asks what the page asks, view by view. A view has requests that follow from the answers to others."""
+
+    def __init__(self, url):
+        self.url = url
+        self.connection = http.client.HTTPConnection("127.0.0.1", url.port)
+
+    def ask(self, what, **parameters):
+        named = {name.replace("_", "-"): value for name, value in parameters.items()}
+        return json.loads(ask(self.connection, self.url.path, what, named)[2])
+
+    def newest(self):
+        """The run and the number of the newest step."""
+        lanes = [lane for lane in self.ask("lineage") if lane["last"]]
+        lane = max(lanes, key=lambda lane: lane["last"]["created"])
+        return lane["run"], lane["last"]["step"]
+
+    def runs(self):
+        self.ask("lineage")
+        self.ask("curves")
+        self.ask("steps", order="newest", limit=50)
+
+    def space(self):
+        self.ask("space")
+        self.ask("stats")
+        self.ask("sharing")
+        self.ask("runs")
+        self.ask("store")
+        self.ask("forget", run=self.newest()[0], keep_last=3, limit=50)
+
+    def step(self):
+        step = "{}@{}".format(*self.newest())
+        self.ask("show", step=step)
+        self.ask("near", step=step)
+        self.ask("tree", step=step)
+        self.ask("tensors", step=step, sort="name", order="up", limit=50)
+        self.ask("ranks", step=step, limit=1000)
+
+    def tensor(self):
+        run, newest = self.newest()
+        step = f"{run}@{newest}"
+        tensors = self.ask("tensors", step=step, limit=50)["rows"]
+        name = tensors[newest % len(tensors)]["name"]
+        self.ask("tensor", step=step, name=name, values=16)
+        self.ask("near", step=step)
+        log = self.ask("log", run=run, name=name, order="down", limit=50)["rows"]
+        steps = [f"{run}@{row['step']}" for row in log[COMPARED_CHANGES::-1]]
+        for before, after in itertools.pairwise(steps):
+            self.ask("diff", before=before, after=after, name=name, values=1, limit=1000)
+        self.ask("shards", step=step, name=name, limit=1000)
+
+    def diff(self):
+        after = "{}@{}".format(*self.newest())
+        parent = self.ask("show", step=after)["parent"]
+        if not parent:
+            return
+        asked = {"before": f"{parent['run']}@{parent['step']}", "after": after}
+        table = {"sort": "bytes", "order": "down", "limit": 50}
+        for values in (1, "all"):
+            for _ in range(2):  # for the layers, and for the table
+                self.ask("diff", **asked, **table, values=values)
+
+    def health(self):
+        self.ask("store")
+        self.ask("check")
+        self.ask("health")
+
+    def look(self):
+        for view in (self.runs, self.space, self.step, self.tensor, self.diff, self.health):
+            view()
+            self.ask("store")
+
+
 def poll(url):
-    """Asks for the views Runs, Space and Step once a second, as somebody who looks on does."""
-    parts = urllib.parse.urlsplit(url)
+    """Looks at all views once a second, as somebody who looks on does."""
     print("ready", flush=True)
     while True:
-        connection = http.client.HTTPConnection("127.0.0.1", parts.port)
-        for what, parameters in (
-            ("lineage", {}),
-            ("curves", {}),
-            ("steps", {"order": "newest", "limit": 50}),
-            ("space", {}),
-            ("show", {"step": "latest"}),
-            ("tensors", {"step": "latest", "limit": 50}),
-        ):
-            ask(connection, parts.path, what, parameters)
-        connection.close()
+        visitor = Visitor(urllib.parse.urlsplit(url))
+        visitor.look()
+        visitor.connection.close()
         time.sleep(1)
 
 
@@ -305,6 +407,19 @@ def beside_writer(varve, numpy, command, folder, blocks, quiet, saves=48, warm=1
     )
 
 
+def words_of_run(folder):
+    about = machine.describe(folder)
+    command = shlex.join(["bench/view.py", *sys.argv[1:]])
+    said = [
+        machine.words(about),
+        f"The load was {about['load_before']} before.",
+        f"The command was `{command}`.",
+    ]
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:
+        said.append("The processes had another scheduling policy than programs have by default.")
+    return " ".join(said)
+
+
 def main():
     if sys.argv[1:2] == ["--poll"]:
         poll(sys.argv[2])
@@ -325,6 +440,7 @@ def main():
     import varve
 
     options.folder.mkdir(parents=True, exist_ok=True)
+    print(f"{words_of_run(options.folder)}\n", flush=True)
     command = str(options.build / "bin/varve")
     if options.writer:
         beside_writer(varve, numpy, command, options.folder, options.blocks, options.quiet)
@@ -341,9 +457,10 @@ def main():
     measure(
         command,
         path,
-        requests_of_store()
-        + requests_of_step("wide", 3, name, "model.layers.7.")
-        + requests_of_step("main", options.steps, "layer1.weight", "layer1."),
+        [
+            requests_of_store() + requests_of_step("wide", 3, name, "model.layers.7."),
+            requests_of_step("main", options.steps, "layer1.weight", "layer1."),
+        ],
         options.rounds,
         options.fresh,
     )

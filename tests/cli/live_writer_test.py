@@ -5,13 +5,12 @@ The writer is another process that saves a step ten times a second. Every comman
 its JSON is parsed and compared with the keys and types of the contract (docs/cli.md).
 """
 
-import signal
 import subprocess
-import threading
 import time
 import unittest
 
 import harness
+from live_writer import LiveWriter
 
 PATIENCE = 200  # seconds, only so that the test ends
 NONE = type(None)
@@ -113,49 +112,6 @@ def mismatch(value, schema, where="it"):
     # In Python a bool is an int. In JSON it is not.
     right = isinstance(value, schema) and (schema is bool or not isinstance(value, bool))
     return None if right else f"{where} is no {schema}: {value!r}"
-
-
-class LiveWriter:
-    """A store_tool process that saves step after step until it is told to end."""
-
-    def __init__(self, store):
-        self.tool = harness.StoreTool(store, max_tensor_bytes=200_000)
-        self.step = 0
-        self.error = None
-        self.end = threading.Event()
-        self.save()  # so that there is a step from the first moment on
-        self.thread = threading.Thread(target=self.save_until_the_end)
-        self.thread.start()
-
-    def save(self):
-        self.tool.must(f"save {self.step} {self.step}")
-        self.step += 1
-
-    def save_until_the_end(self):
-        try:
-            while not self.end.wait(0.1):
-                self.save()
-        except (AssertionError, OSError) as error:
-            self.error = error
-
-    def stop(self):
-        """Sends it to sleep: it keeps the lock and answers nothing."""
-        self.tool.process.send_signal(signal.SIGSTOP)
-
-    def go_on(self):
-        self.tool.process.send_signal(signal.SIGCONT)
-
-    def kill(self):
-        self.tool.process.kill()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.end.set()
-        self.go_on()
-        self.thread.join()
-        self.tool.__exit__()
 
 
 class LiveWriterTest(unittest.TestCase):
