@@ -100,18 +100,19 @@ def measure_memory(size, kinds, options, folder, samples, num_rounds):
                 samples.note(kind.name, metric, value)
 
 
-def summary(samples):
+def summary(kinds, samples):
+    """By subject, in the order of the page, and by metric."""
     return {
-        subject: {
+        kind.name: {
             metric: {
                 "median": statistics.median(values),
                 "least": min(values),
                 "most": max(values),
                 "samples": values,
             }
-            for metric, values in metrics.items()
+            for metric, values in samples.values[kind.name].items()
         }
-        for subject, metrics in samples.values.items()
+        for kind in kinds
     }
 
 
@@ -147,7 +148,7 @@ def measure_all(options):
             about, samples = measure_size(
                 size, kinds, options, folder, num_rounds, options.step_seconds
             )
-            document["sizes"][name] = {**about, "results": summary(samples)}
+            document["sizes"][name] = {**about, "results": summary(kinds, samples)}
             document["machine"]["load_after"] = round(os.getloadavg()[0], 2)
             options.json.parent.mkdir(parents=True, exist_ok=True)
             options.json.write_text(json.dumps(document, indent=1) + "\n")
