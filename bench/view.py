@@ -3,7 +3,7 @@
 """How long the requests of `varve view` take on a large store.
 
 bench/view.py BUILD [--folder FOLDER] [--tensors N] [--steps N] [--rounds N] [--fresh N]
-bench/view.py BUILD --writer [--blocks N] [--quiet SECONDS]
+bench/view.py BUILD --writer [--blocks N] [--quiet SECONDS] [--one-view]
 
 Makes a store with a run of many steps and a run of many tensors, if the folder does not have it, with
 the Python package of the build. Then it asks each request that a view asks. It prints the machine, the
@@ -18,7 +18,8 @@ A first answer and a p95 above 300 ms are named below the table. Progress goes t
 --writer saves ten times a second, in blocks with and without somebody who looks at all views each second,
 and prints how long the saves of both kinds took. Neighbouring blocks are compared, and each kind comes
 first as often as the other. With --quiet it measures for so many seconds, and leaves out each pair of
-blocks while other programs used more than a tenth of one core.
+blocks while other programs used more than a tenth of one core. With --one-view, somebody looks at one view
+each second, at each in turn.
 """
 
 import argparse
@@ -286,27 +287,32 @@ class Visitor:
         self.ask("check")
         self.ask("health")
 
-    def look(self):
-        for view in (self.runs, self.space, self.step, self.tensor, self.diff, self.health):
-            view()
-            self.ask("store")
+    def look(self, view):
+        getattr(self, view)()
+        self.ask("store")
 
 
-def poll(url):
-    """Looks at all views once a second, as somebody who looks on does."""
+VIEWS = ("runs", "space", "step", "tensor", "diff", "health")
+
+
+def poll(url, views_at_once):
+    """Looks at so many views, and a second later at the next ones."""
     print("ready", flush=True)
+    views = itertools.cycle(VIEWS)
     while True:
         visitor = Visitor(urllib.parse.urlsplit(url))
-        visitor.look()
+        for view in itertools.islice(views, views_at_once):
+            visitor.look(view)
         visitor.connection.close()
         time.sleep(1)
 
 
 @contextlib.contextmanager
-def somebody_who_looks_on(command, path):
+def somebody_who_looks_on(command, path, views_at_once):
     with shown(command, path) as url:
         looker = subprocess.Popen(
-            [sys.executable, __file__, "--poll", url.geturl()], stdout=subprocess.PIPE
+            [sys.executable, __file__, "--poll", url.geturl(), str(views_at_once)],
+            stdout=subprocess.PIPE,
         )
         looker.stdout.readline()
         try:
@@ -361,7 +367,7 @@ def own_seconds():
 
 
 # Each block changes every tensor equally often.
-def beside_writer(varve, numpy, command, folder, blocks, quiet, saves=48, warm=16):
+def beside_writer(varve, numpy, command, folder, options, saves=48, warm=16):
     path = folder / "written"
     shutil.rmtree(path, ignore_errors=True)
     writer = Writer(varve, numpy, path)
@@ -369,9 +375,10 @@ def beside_writer(varve, numpy, command, folder, blocks, quiet, saves=48, warm=1
     took = {"alone": [], "shown": []}
     ratios = []
     num_left_out = 0
-    end = time.perf_counter() + quiet
+    views_at_once = 1 if options.one_view else len(VIEWS)
+    end = time.perf_counter() + options.quiet
     for block in itertools.count():
-        if time.perf_counter() > end if quiet else block == blocks:
+        if time.perf_counter() > end if options.quiet else block == options.blocks:
             break
         start, foreign = time.perf_counter(), busy_seconds() - own_seconds()
         pair = {}
@@ -379,11 +386,11 @@ def beside_writer(varve, numpy, command, folder, blocks, quiet, saves=48, warm=1
         for kind in ("alone", "shown") if block % 2 == 0 else ("shown", "alone"):
             with contextlib.ExitStack() as stack:
                 if kind == "shown":
-                    stack.enter_context(somebody_who_looks_on(command, path))
+                    stack.enter_context(somebody_who_looks_on(command, path, views_at_once))
                 writer.save(warm)
                 pair[kind] = writer.save(saves)
         foreign = (busy_seconds() - own_seconds() - foreign) / (time.perf_counter() - start)
-        if quiet and foreign > 0.1:
+        if options.quiet and foreign > 0.1:
             num_left_out += 1
             continue
         for kind, times in pair.items():
@@ -422,7 +429,7 @@ def words_of_run(folder):
 
 def main():
     if sys.argv[1:2] == ["--poll"]:
-        poll(sys.argv[2])
+        poll(sys.argv[2], int(sys.argv[3]))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/bench_view"))
@@ -433,6 +440,7 @@ def main():
     parser.add_argument("--make", action="store_true", help="only make the store")
     parser.add_argument("--writer", action="store_true")
     parser.add_argument("--blocks", type=int, default=16)
+    parser.add_argument("--one-view", action="store_true", help="each second, in place of all")
     parser.add_argument("--quiet", type=float, default=0, metavar="SECONDS")
     options = parser.parse_args()
     sys.path.insert(0, str(options.build / "python"))
@@ -443,7 +451,7 @@ def main():
     print(f"{words_of_run(options.folder)}\n", flush=True)
     command = str(options.build / "bin/varve")
     if options.writer:
-        beside_writer(varve, numpy, command, options.folder, options.blocks, options.quiet)
+        beside_writer(varve, numpy, command, options.folder, options)
         return
     path = options.folder / f"tensors{options.tensors}_steps{options.steps}"
     if not path.exists():
