@@ -18,5 +18,5 @@ def words(seed):
     """What the page says about it."""
     return (
         f"The order of the peers was shuffled with the seed {seed}. Each second round had the order of "
-        "the round before in reverse."
+        "the round before in reverse, and its step of the slowdown ran with a save first."
     )
