@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -201,8 +202,11 @@ class FileObjects : public Objects {
 
   Status MakeFolders() const {
     std::error_code error;
-    if (fs::exists(records_, error)) return Status::Ok();
-    for (const fs::path& folder : {blobs_, partial_, records_}) {  // the last is looked for above
+    // Tools that copy a place may leave out a folder that is empty, as `partial` mostly is.
+    const auto exists = [&error](const fs::path& folder) { return fs::exists(folder, error); };
+    const std::array folders = {blobs_, partial_, records_};
+    if (std::all_of(folders.begin(), folders.end(), exists)) return Status::Ok();
+    for (const fs::path& folder : folders) {
       fs::create_directories(folder, error);
       if (error) return ErrnoStatus("create", folder, error.value());
     }

@@ -5,8 +5,8 @@
 //   2. tables that the newest snapshot has are shared. Tables that an attempt which is still open
 //      has put are used, too: this is how an interrupted push is resumed.
 //   3. the attempt is opened by a change of the state. From then on nobody removes its blobs. A
-//      small push, whose files fit into one pack, opens none: it relies on the fence
-//      (reclaim_remote.cc).
+//      small push, whose files fit into one pack, opens none, unless it is the first: it relies on
+//      the fence (reclaim_remote.cc).
 //   4. the other tables are verified, digested and put. Small ones travel together in a pack, and
 //      the snapshot's body with them.
 //   5. one change of the state adds the snapshot and closes the attempt: this is the commit. It is
@@ -156,7 +156,9 @@ Result<bool> PushRun::TryOnce(bool is_first) {
   VARVE_RETURN_IF_ERROR(Plan(remote));
   Report();
   if (options_.dry_run) return true;
-  is_small_ = !has_failed_ && IsSmall();
+  // The first push creates a record before it puts a blob. So blobs without a record are known to
+  // have lost theirs.
+  is_small_ = !has_failed_ && remote.number > 0 && IsSmall();
   std::optional<Heartbeat> heartbeat;
   if (is_small_) {
     attempt_ = RandomNumber();

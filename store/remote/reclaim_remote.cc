@@ -57,7 +57,6 @@ class WatchedTime {
 Result<std::set<uint64_t>> FindSilent(const Objects& objects, const RemoteState& state,
                                       std::chrono::milliseconds wait) {
   std::set<uint64_t> silent;
-  if (wait.count() == 0) return silent;
   for (const RemoteAttempt& each : state.open) {
     if (!IsAbandoned(each)) silent.insert(each.id);
   }
@@ -102,9 +101,11 @@ Result<RemoteReclaimReport> TryReclaim(Objects* objects, const RemoteReclaimOpti
                                        const ReclaimMutation& mutation) {
   RemoteLog log(objects);
   RemoteReclaimReport report;
-  VARVE_ASSIGN_OR_RETURN(RemoteState state, log.ReadNewest());
-  if (state.number == 0) return Status::NotFound("there is no snapshot in " + objects->url());
-  VARVE_ASSIGN_OR_RETURN(const auto silent, FindSilent(*objects, state, options.wait_for_pushes));
+  std::set<uint64_t> silent;
+  if (options.wait_for_pushes.count() != 0) {
+    VARVE_ASSIGN_OR_RETURN(const RemoteState before, log.ReadNewest());
+    VARVE_ASSIGN_OR_RETURN(silent, FindSilent(*objects, before, options.wait_for_pushes));
+  }
 
   std::vector<BlobInfo> listed;
   const auto list = [&] {
@@ -117,6 +118,7 @@ Result<RemoteReclaimReport> TryReclaim(Objects* objects, const RemoteReclaimOpti
 
   std::optional<uint64_t> fence;  // that is newer than the list
   const auto change = [&](RemoteState* next) -> Result<bool> {
+    if (next->number == 0) return Status::NotFound("there is no snapshot in " + objects->url());
     const size_t kept = options.keep_last.value_or(next->snapshots.size());
     const size_t num_dropped = next->snapshots.size() - std::min(kept, next->snapshots.size());
     for (size_t i = 0; i < num_dropped; ++i) report.dropped.push_back(next->snapshots[i].number);
@@ -130,6 +132,7 @@ Result<RemoteReclaimReport> TryReclaim(Objects* objects, const RemoteReclaimOpti
     if (needs_fence) next->fence = *fence;
     return needs_fence || num_dropped + closed > 0;
   };
+  RemoteState state;
   if (options.dry_run) {
     VARVE_ASSIGN_OR_RETURN(state, log.ReadNewest());
     VARVE_RETURN_IF_ERROR(change(&state).status());

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The chain of states in an object store. Thread rule: any thread and any process.
+//
+// Records that were lost are found out, so that nobody takes the place for an empty one, or an
+// earlier state for the newest:
+//   - each state that counts is noted by a record of its own, which is made after it. A note that
+//     is missing, as after a kill, says less than it could, and nothing wrong.
+//   - blobs are put when there is a state already. So a place with blobs has a state.
 #pragma once
 
 #include <functional>
@@ -15,7 +21,8 @@ class RemoteLog {
  public:
   explicit RemoteLog(Objects* objects) : objects_(objects) {}
 
-  // Returns the newest state. Its number is 0 when there is none yet.
+  // Returns the newest state. Its number is 0 when there is none yet. kCorruption names the record
+  // if there was one, and it is missing.
   Result<RemoteState> ReadNewest() const;
 
   // Makes a change. `change` gets the newest state, changes it and returns true, or returns false
@@ -37,8 +44,17 @@ class RemoteLog {
   Status WhyUnreadable(const RemoteSnapshot& snapshot, Status error) const;
 
  private:
-  Result<std::vector<std::string>> ListStates() const;
+  // All rising.
+  struct Listed {
+    std::vector<uint64_t> states;
+    std::vector<uint64_t> notes;
+  };
+  Result<Listed> List() const;
+  Result<std::string> FindBlob() const;
+  Status MissingState(uint64_t noted, uint64_t newest) const;
+  Status MissingStates(const std::string& blob) const;
   Result<bool> IsNewest(uint64_t number) const;
+  void Note(uint64_t number) const;
   void RemoveOld() const;
 
   Objects* const objects_;

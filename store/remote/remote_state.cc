@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kStateTitle = "varve remote state 1";
 constexpr std::string_view kBodyTitle = "varve snapshot 1";
-constexpr size_t kStateDigits = 20;
+constexpr std::string_view kNotePrefix = "seen-";
+constexpr size_t kNumberDigits = 20;
 constexpr size_t kHexDigits = 16;
 
 std::string Hex(uint64_t number) {
@@ -114,6 +115,23 @@ Result<std::string_view> Unseal(std::string_view text, std::string_view title,
   return rest.substr(0, rest.size() - kEndBytes);
 }
 
+// Such names sort as their numbers.
+std::string NumberedName(std::string_view prefix, uint64_t number) {
+  char text[kNumberDigits + 1];
+  std::snprintf(text, sizeof(text), "%020llu", static_cast<unsigned long long>(number));
+  return std::string(prefix) + text;
+}
+
+std::optional<uint64_t> ParseNumberedName(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  uint64_t number = 0;
+  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_whole = stop == name.data() + name.size() && error == std::errc();
+  if (name.size() != kNumberDigits || !is_whole || number == 0) return std::nullopt;
+  return number;
+}
+
 }  // namespace
 
 bool RemoteState::IsOpen(uint64_t attempt) const {
@@ -128,20 +146,16 @@ const RemoteSnapshot* RemoteState::Find(uint64_t snapshot) const {
   return it == snapshots.end() ? nullptr : &*it;
 }
 
-std::string StateName(uint64_t number) {
-  char text[kStateDigits + 1];
-  std::snprintf(text, sizeof(text), "%020llu", static_cast<unsigned long long>(number));
-  return std::string(kStatePrefix) + text;
-}
+std::string StateName(uint64_t number) { return NumberedName(kStatePrefix, number); }
 
 std::optional<uint64_t> ParseStateName(std::string_view name) {
-  if (!name.starts_with(kStatePrefix)) return std::nullopt;
-  name.remove_prefix(kStatePrefix.size());
-  uint64_t number = 0;
-  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool is_whole = stop == name.data() + name.size() && error == std::errc();
-  if (name.size() != kStateDigits || !is_whole || number == 0) return std::nullopt;
-  return number;
+  return ParseNumberedName(kStatePrefix, name);
+}
+
+std::string NoteName(uint64_t number) { return NumberedName(kNotePrefix, number); }
+
+std::optional<uint64_t> ParseNoteName(std::string_view name) {
+  return ParseNumberedName(kNotePrefix, name);
 }
 
 std::string EncodeRemoteState(const RemoteState& state) {

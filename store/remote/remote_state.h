@@ -61,6 +61,13 @@ std::string StateName(uint64_t number);
 std::optional<uint64_t> ParseStateName(std::string_view name);
 inline constexpr std::string_view kStatePrefix = "state-";
 
+// Returns "seen-00000000000000000012": the name of the note that state 12 counts.
+std::string NoteName(uint64_t number);
+// Returns nullopt when it is no such name.
+std::optional<uint64_t> ParseNoteName(std::string_view name);
+// One list finds states and notes, and no beats. There may be many of those.
+inline constexpr std::string_view kStateAndNotePrefix = "s";
+
 std::string EncodeRemoteState(const RemoteState& state);
 // kCorruption says what is wrong. `where` names the record.
 Result<RemoteState> DecodeRemoteState(std::string_view text, const std::string& where);

@@ -2,7 +2,7 @@
 """Any one file is lost or damaged: an answer is whole, or an error that names the file.
 
 The files are the tables of a store, all files of a group but the tables of its members, the seal of a sealed
-store, and the note that says of which store a backup is.
+store, the note that says of which store a backup is, and all files of a place in an object store.
 """
 
 import os
@@ -151,6 +151,61 @@ class DamagedTablesTest(unittest.TestCase):
                     self.assertIn(f"tensor {tensor['name']}: ", said)
                     tensor["stored_bytes"] = expected["stored_bytes"]
                 self.assertEqual(tensor, expected)
+
+
+class WarningsTest(unittest.TestCase):
+    """A verb that goes on in spite of damage warns of it, also with --json and with --quiet."""
+
+    def setUp(self):
+        self.folder = self.enterContext(harness.clean_folder())
+        self.store, self.whole = self.folder / "store", self.folder / "whole"
+        rng = random.Random(29)
+        tensors = {}
+        for step in (1, 2, 3):
+            tensors[f"w{step}"] = files.random_tensor(rng, "F32", [3_000])
+            self.source = files.write(self.folder / "in.safetensors", tensors)
+            harness.varve(self.store, "import", self.source, "--init", "--step", step)
+        shutil.copytree(self.store, self.whole)
+        harness.varve(self.whole, "import", self.source, "--step", 4)
+        self.url = f"file://{self.folder / 'remote'}"
+        harness.varve(self.whole, "push", self.url)
+
+    def run_damaged(self, table, output, verb):
+        """Runs a verb on a copy of the store, in which a table is damaged."""
+        copy = self.folder / "copy"
+        shutil.copytree(self.store, copy)
+        kept = table.read_bytes()
+        damaged = kept[:8] + bytes(byte ^ 0x55 for byte in kept[8:24]) + kept[24:]
+        (copy / "db" / table.name).write_bytes(damaged)
+        store, *words = [copy if word is None else word for word in verb]
+        command = [harness.program("varve"), "-s", store, output, *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        shutil.rmtree(copy)
+        said = [line for line in done.stderr.splitlines() if line.startswith("varve: warning: ")]
+        return done, [line.removeprefix("varve: warning: ") for line in said]
+
+    def test_each_verb(self):
+        verbs = (  # None: the damaged copy
+            [None, "import", self.source, "--step", 4],
+            [None, "drop", 2],
+            [None, "forget", "--keep-last", 1],
+            [self.whole, "copy", 4, None],
+            [None, "pull", self.url, 4],
+        )
+        for verb in verbs:
+            num_warned = 0
+            for table in sorted((self.store / "db").glob("*.sst")):
+                done, said = self.run_damaged(table, "--json", verb)
+                if done.returncode != 0:
+                    continue
+                answer = harness.json.loads(done.stdout)
+                for part in answer.get("copied", [answer]):
+                    self.assertEqual(part.get("warnings", []), said, (verb, table.name))
+                num_warned += bool(said)
+                quiet, said_quietly = self.run_damaged(table, "-q", verb)
+                self.assertEqual((quiet.returncode, quiet.stdout), (0, ""), quiet.stderr)
+                self.assertEqual(len(said_quietly), len(said), (verb, table.name))
+            self.assertGreater(num_warned, 0, verb)
 
 
 def export(store, step, folder):
@@ -406,6 +461,156 @@ class DamagedCopyTest(unittest.TestCase):
             found, expected = (self.ask(each, "get", step, "w") for each in (store, self.store))
             self.assertEqual(found.stdout, expected.stdout, where)
         harness.check(store)
+
+
+class LostRemoteFilesTest(unittest.TestCase):
+    """A file, or all records, of a place that a store was pushed to are missing."""
+
+    QUESTIONS = (
+        ["steps"],
+        ["ls", "1"],
+        ["ls", "3"],
+        ["get", "1", "w", "--slice", ":9"],
+        ["get", "3", "w", "--slice", ":9"],
+        ["check", "--read-data"],
+    )
+
+    def setUp(self):
+        self.folder = self.enterContext(harness.clean_folder())
+        self.store = self.folder / "store"
+        self.remote = self.folder / "remote"
+        self.url = f"file://{self.remote}"
+        self.rng = random.Random(23)
+        for step in (1, 2, 3):
+            self.save(step)
+            harness.varve(self.store, "push", self.url)
+        self.whole = [self.ask(self.url, question) for question in self.QUESTIONS]
+        for done in self.whole:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.pulls = 0
+
+    def save(self, step):
+        # A push of the first step has a blob for the tensor alone. The others are small.
+        tensors = {"w": files.random_tensor(self.rng, "F32", [300_000 if step == 1 else 3_000])}
+        source = files.write(self.folder / "in.safetensors", tensors)
+        harness.varve(self.store, "import", source, "--init", "--step", step)
+
+    def ask(self, store, question):
+        command = [harness.program("varve"), "-s", store, "--json", *map(str, question)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def expect_named(self, done, names, where):
+        self.assertEqual(done.returncode, harness.DAMAGED, (where, done.stdout, done.stderr))
+        self.assertRegex(done.stderr, r"^varve: [^\n]+\n$", where)
+        said = done.stdout + done.stderr
+        self.assertTrue(any(name in said for name in names), (where, said))
+
+    def expect_pull(self, url, steps, names, where):
+        """A pull brings all these steps, or names what is missing. Returns whether it does."""
+        self.pulls += 1
+        copy = self.folder / f"pulled{self.pulls}"
+        done = self.ask(copy, ["pull", url, "--read-data"])
+        if done.returncode != 0:
+            self.expect_named(done, names, where)
+            return False
+        self.assertEqual([s["step"] for s in harness.varve_json(copy, "steps")], steps, where)
+        harness.check(copy)
+        return True
+
+    def expect_whole_or_named(self, remote, names, where):
+        """Returns whether something is missed."""
+        url = f"file://{remote}"
+        errors = 0
+        for question, whole in zip(self.QUESTIONS, self.whole, strict=True):
+            done = self.ask(url, question)
+            if done.returncode == 0:
+                self.assertEqual(done.stdout, whole.stdout, (where, question))
+            else:
+                errors += 1
+                self.expect_named(done, names, (where, question))
+        is_whole = self.expect_pull(url, [1, 2, 3], names, where)
+        self.assertEqual(is_whole, errors == 0, where)
+        self.expect_blobs_kept(remote, names, is_whole, where)
+        self.expect_push_on(remote, names, is_whole, where)
+        return not is_whole
+
+    def expect_blobs_kept(self, remote, names, is_whole, where):
+        """A collection removes nothing that was not removable before, whatever it answers."""
+        before = sorted(remote.rglob("blobs/*"))
+        done = self.ask(f"file://{remote}", ["reclaim"])
+        self.assertEqual(sorted(remote.rglob("blobs/*")), before, (where, done.stderr))
+        if done.returncode != 0:
+            self.expect_named(done, names, (where, "reclaim"))
+            self.assertFalse(is_whole, where)
+
+    def expect_push_on(self, remote, names, is_whole, where):
+        """Pushes of what is there and of more. Who is told that they are done can have all of it."""
+        for store, steps in ((self.store, [1, 2, 3]), (self.later, [1, 2, 3, 4])):
+            done = self.ask(store, ["push", f"file://{remote}"])
+            if done.returncode != 0:
+                self.expect_named(done, names, (where, "push"))
+                self.assertFalse(is_whole, where)
+            elif not self.expect_pull(f"file://{remote}", steps, names, where):
+                self.assertFalse(is_whole, where)
+                check = self.ask(f"file://{remote}", ["check", "--read-data"])
+                self.expect_named(check, names, (where, "check"))
+
+    def test_each_file(self):
+        self.later = self.folder / "later"
+        shutil.copytree(self.store, self.later)
+        self.store, self.later = self.later, self.store
+        self.save(4)
+        self.store, self.later = self.later, self.store
+        paths = sorted(path for path in self.remote.rglob("*") if path.is_file())
+        names = [str(path.relative_to(self.remote)) for path in paths]
+        missed = set()
+        for name in names:
+            copy = self.folder / "copy"
+            shutil.copytree(self.remote, copy)
+            (copy / name).unlink()
+            if self.expect_whole_or_named(copy, [os.path.basename(name)], name):
+                missed.add(name)
+            shutil.rmtree(copy)
+        states = [name for name in names if name.startswith("records/state-")]
+        needed = {name for name in names if name.startswith("blobs/")} | {states[-1]}
+        self.assertEqual(missed, needed)
+
+    def test_all_records(self):
+        self.later = self.store
+        for has_notes in (False, True):
+            for has_folder in (False, True):
+                copy = self.folder / "copy"
+                shutil.copytree(self.remote, copy)
+                for record in (copy / "records").iterdir():
+                    if not (has_notes and record.name.startswith("seen-")):
+                        record.unlink()
+                if not has_folder and not has_notes:
+                    (copy / "records").rmdir()
+                where = (has_notes, has_folder)
+                self.assertTrue(self.expect_whole_or_named(copy, ["record state-"], where))
+                self.assertFalse(list(copy.glob("records/state-*")), where)
+                shutil.rmtree(copy)
+
+    def test_the_message_says_how_to_go_on(self):
+        newest = max(self.remote.glob("records/state-*"))
+        newest.unlink()
+        said = harness.varve(self.url, "steps", expect=harness.DAMAGED).stderr
+        self.assertIn(f"{self.url}: record {newest.name} is missing", said)
+        note = max(self.remote.glob("records/seen-*"))
+        self.assertIn(note.name, said)
+        note.unlink()
+        self.assertEqual([s["step"] for s in harness.varve_json(self.url, "steps")], [1, 2])
+        harness.varve(self.store, "push", self.url)
+        self.assertTrue(self.expect_pull(self.url, [1, 2, 3], [], "the next push"))
+        for record in self.remote.glob("records/*"):
+            record.unlink()
+        said = harness.varve(self.url, "steps", expect=harness.DAMAGED).stderr
+        blobs = [path.name for path in self.remote.glob("blobs/*")]
+        self.assertTrue(any(name in said for name in blobs), said)
+        for blob in self.remote.glob("blobs/*"):
+            blob.unlink()
+        harness.varve(self.store, "push", self.url)
+        self.assertTrue(self.expect_pull(self.url, [1, 2, 3], [], "a new place"))
 
 
 if __name__ == "__main__":

@@ -122,6 +122,7 @@ void ReadNames(std::span<const std::byte> input) {
   const ExactBytes exact(input);
   const std::string_view name = exact.text();
   if (const auto number = ParseStateName(name)) Require(StateName(*number) == name);
+  if (const auto number = ParseNoteName(name)) Require(NoteName(*number) == name);
   if (const auto blob = ParseBlobName(name)) {
     Require(BlobName(blob->attempt, blob->content) == name);
   }
@@ -319,7 +320,7 @@ std::vector<FuzzTarget> StoreTargets() {
       {"catalogue", RoundTrip<DecodeRanks, EncodeRanks>, CatalogueSeeds()},
       {"remote_state", RoundTrip<DecodeRemote, EncodeRemoteState>, RemoteSeeds()},
       {"snapshot_body", RoundTrip<DecodeBody, EncodeSnapshotBody>, BodySeeds()},
-      {"object_names", ReadNames, {StateName(12), BlobName(3, "abc"), "MANIFEST-000012"}},
+      {"object_names", ReadNames, {StateName(12), NoteName(7), BlobName(3, "abc"), "MANIFEST-000012"}},
   };
 }
 

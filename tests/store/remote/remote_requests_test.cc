@@ -25,8 +25,8 @@ TEST_F(RemoteTest, FewRequestsAreNeeded) {
   VARVE_ASSERT_OK(Save(2, State(1)).status());  // the same tensors
   const Requests requests;
   EXPECT_LT(MustPush().sent_bytes, 30000);
-  // The same three, one that puts all that is new, one that adds the snapshot, and a list.
-  EXPECT_EQ(requests.all(), 3 + 1 + 2);
+  // The same three, one that puts all that is new, one that adds the snapshot, a list, and a note.
+  EXPECT_EQ(requests.all(), 3 + 1 + 3);
 }
 
 // Small files that travel together come back together. A collector reads no more snapshots than it
@@ -69,7 +69,7 @@ TEST_F(RemoteTest, WhoPushesAgainNeedsFewerRequests) {
   EXPECT_EQ(push(false), 2);  // a list, the newest state
   for (uint64_t step = 2; step <= 5; ++step) {
     VARVE_ASSERT_OK(Save(step, State(1)).status());  // the same tensors
-    EXPECT_EQ(push(true), 3);  // one puts what is new, one adds the snapshot, a list
+    EXPECT_EQ(push(true), 4);  // one puts what is new, one adds the snapshot, a list, a note
   }
   // Others have pushed, collected and pushed meanwhile, and what is remembered is out of date.
   VARVE_ASSERT_OK(Save(6, State(1)).status());
@@ -79,7 +79,7 @@ TEST_F(RemoteTest, WhoPushesAgainNeedsFewerRequests) {
   VARVE_ASSERT_OK(Save(7, State(1)).status());
   MustPush();
   VARVE_ASSERT_OK(Save(8, State(1)).status());
-  EXPECT_LE(push(true), 6);
+  EXPECT_LE(push(true), 7);
   EXPECT_THAT(Newest().open, IsEmpty());
   const auto pulled = Pull(url(), copy(), {.read_data = true});
   ASSERT_TRUE(pulled.ok()) << pulled.status().ToString();

@@ -104,6 +104,9 @@ TEST(RemoteStateTest, NamesSortAsNumbers) {
   for (const std::string name : {"state-", "state-1", "state-0000000000000000001x", "beat-1"}) {
     EXPECT_EQ(ParseStateName(name), std::nullopt) << name;
   }
+  EXPECT_EQ(ParseNoteName(NoteName(12)), 12);
+  EXPECT_EQ(ParseNoteName(StateName(12)), std::nullopt);
+  EXPECT_EQ(ParseStateName(NoteName(12)), std::nullopt);
   const std::string blob = BlobName(0x12, "u34");
   const auto parts = ParseBlobName(blob);
   ASSERT_TRUE(parts.has_value());

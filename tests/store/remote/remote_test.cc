@@ -239,6 +239,19 @@ TEST_F(RemoteTest, UnknownOutcomesAreFoundOut) {
   EXPECT_EQ(Blobs(), NeededBlobs());
 }
 
+// A collector may remove the file of a record that is being made, again and again.
+TEST_F(RemoteTest, ManyUnknownOutcomesInAShortTimeAreBorne) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  int lost = 0;
+  FlakyObjects::decide() = [&lost](std::string_view call, const std::string&) {
+    return call == "create" && lost++ < 10 ? Fault::kLost : Fault::kNone;
+  };
+  MustPush();
+  FlakyObjects::decide() = nullptr;
+  EXPECT_GT(lost, 10);
+  ExpectSnapshotHolds(1, {1});
+}
+
 TEST_F(RemoteTest, ManyPushAndCollectWhileAWriterSaves) {
   std::atomic<bool> done{false};
   std::vector<std::jthread> threads;
@@ -340,8 +353,9 @@ TEST_F(RemoteTest, ACollectorThatSleptDoesNoHarm) {
 TEST_F(RemoteTest, APushThatSleptStartsAgain) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   int creations = 0;
-  FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
-    if (call == "create" && ++creations == 2) {  // the first opens the attempt
+  FlakyObjects::decide() = [&](std::string_view call, const std::string& name) {
+    const bool is_state = call == "create" && ParseStateName(name).has_value();
+    if (is_state && ++creations == 2) {  // the first opens the attempt
       const auto report =
           Reclaim(OpenPlace().get(), {.wait_for_pushes = std::chrono::milliseconds(1)});
       EXPECT_TRUE(report.ok()) << report.status().ToString();
@@ -365,8 +379,9 @@ TEST_F(RemoteTest, APushWhoseBaseIsRemovedStartsAgain) {
   VARVE_ASSERT_OK(DropSteps({1}));
   VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
   int creations = 0;
-  FlakyObjects::decide() = [&](std::string_view call, const std::string&) {
-    if (call == "create" && ++creations == 2) {  // the push is about to commit
+  FlakyObjects::decide() = [&](std::string_view call, const std::string& name) {
+    const bool is_state = call == "create" && ParseStateName(name).has_value();
+    if (is_state && ++creations == 2) {  // the push is about to commit
       MustPush();
       VARVE_EXPECT_OK(ReclaimRemote(url(), {.keep_last = 1}).status());
     }

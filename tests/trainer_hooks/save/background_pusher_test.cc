@@ -138,6 +138,26 @@ TEST_F(BackgroundPusherTest, ATrainingGoesOnWhereTheDiskIsNew) {
 }
 
 // The process was killed just before the pull had put FORMAT in its place.
+// A training that started afresh would push its steps in place of those that are there.
+TEST_F(BackgroundPusherTest, ATrainingDoesNotStartAfreshWhereRecordsWereLost) {
+  VARVE_ASSERT_OK(OpenAt(1, Options()));
+  VARVE_ASSERT_OK(SaveStep(1));
+  VARVE_ASSERT_OK(ckpt_->Close());
+  for (const bool loses_all : {false, true}) {
+    std::string newest;
+    for (const auto& entry : fs::directory_iterator(place() / "records")) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("state-")) newest = std::max(newest, name);
+    }
+    fs::remove_all(place() / "records" / (loses_all ? "" : newest));
+    const std::string missing = loses_all ? "no record state-" : newest;
+    for (const int number : {1, 2}) {
+      EXPECT_THAT(OpenAt(number, Options()), FailsWith(StatusCode::kCorruption, missing));
+    }
+    EXPECT_FALSE(fs::exists(host(2)));
+  }
+}
+
 TEST_F(BackgroundPusherTest, APullThatWasCutShortIsDoneAgain) {
   VARVE_ASSERT_OK(OpenAt(1, Options()));
   VARVE_ASSERT_OK(SaveStep(1));
