@@ -184,6 +184,12 @@ void Context::Note(std::string_view text) const {
   if (!quiet_) std::fprintf(stderr, "varve: %s\n", Message(text).c_str());
 }
 
+void Context::Warn(std::span<const std::string> warnings) const {
+  for (const std::string& warning : warnings) {
+    std::fprintf(stderr, "varve: warning: %s\n", Message(warning).c_str());
+  }
+}
+
 Outcome OpenOutcome(const Status& status) {
   if (status.code() != StatusCode::kNotFound) return status;
   return {ExitCode::kNoStore, status.message()};

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -97,6 +98,9 @@ class Context {
   void PrintText(std::string_view text) const;
   // Prints a remark for people on standard error, or nothing with --quiet.
   void Note(std::string_view text) const;
+  // Prints what a report warns of on standard error, a line for each. Also with --quiet and --json,
+  // because it tells of damage.
+  void Warn(std::span<const std::string> warnings) const;
 
  private:
   std::string store_path_;

@@ -121,15 +121,17 @@ ordered_json ToJson(std::span<const CoderUse> uses) {
 }
 
 ordered_json ToJson(const SaveReport& report) {
-  return {{"run", report.id.run},
-          {"step", report.id.step},
-          {"tensors", report.num_tensors},
-          {"logical_bytes", report.logical_bytes},
-          {"new_bytes", report.new_bytes},
-          {"stored_bytes", report.stored_bytes},
-          {"seconds", report.elapsed.count()},
-          {"by_codec", ToJson(report.by_codec)},
-          {"by_coder", ToJson(report.by_coder)}};
+  ordered_json object = {{"run", report.id.run},
+                         {"step", report.id.step},
+                         {"tensors", report.num_tensors},
+                         {"logical_bytes", report.logical_bytes},
+                         {"new_bytes", report.new_bytes},
+                         {"stored_bytes", report.stored_bytes},
+                         {"seconds", report.elapsed.count()},
+                         {"by_codec", ToJson(report.by_codec)},
+                         {"by_coder", ToJson(report.by_coder)}};
+  if (!report.warnings.empty()) object["warnings"] = report.warnings;
+  return object;
 }
 
 ordered_json ToJson(std::span<const CheckpointId> dropped, const ReclaimReport& report) {

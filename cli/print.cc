@@ -166,14 +166,10 @@ std::string WarningsText(std::span<const std::string> warnings) {
 }
 
 std::string SaveText(const SaveReport& report) {
-  std::string warnings;
-  for (const std::string& warning : report.warnings) {
-    warnings += "; warning: " + Printable(warning);
-  }
   return "step " + Printable(HumanId(report.id)) + ": " + Count(report.num_tensors, "tensor") +
          ", " + HumanBytes(report.logical_bytes) + ", of which " + HumanBytes(report.new_bytes) +
          " new, stored in " + HumanBytes(report.stored_bytes) + " (" +
-         HumanDuration(report.elapsed) + ")" + warnings;
+         HumanDuration(report.elapsed) + ")";
 }
 
 std::string Join(std::span<const std::string> parts, std::string_view separator) {

@@ -154,10 +154,8 @@ std::string DropText(const SubmitReport& report) {
   if (report.applied_by == AppliedBy::kNobody) {
     return "drop" + AppliedByText(report.applied_by) + "\n";
   }
-  std::string text = Count(report.drop.dropped.size(), "step") + " dropped" +
-                     AppliedByText(report.applied_by) + "; " + ReclaimText(report.drop.reclaim) +
-                     "\n";
-  return text + WarningsText(report.drop.warnings);
+  return Count(report.drop.dropped.size(), "step") + " dropped" + AppliedByText(report.applied_by) +
+         "; " + ReclaimText(report.drop.reclaim) + "\n";
 }
 
 }  // namespace varve::internal::cli

@@ -75,6 +75,8 @@ Outcome RunCheck(const Context& context, const Store& store, const CheckVerbOpti
     context.PrintJson(ToJson(*report));
   } else if (!context.quiet() || !report->ok()) {
     context.PrintText(ToText(*report, check->read_data));
+  } else {
+    context.Warn(report->warnings);
   }
   if (report->is_sealed && report->num_sealed_files == 0 && report->ok()) {
     context.Note("the store is sealed, and no key was given: nobody knows whether it was changed");

@@ -73,6 +73,7 @@ Outcome RunCopy(const Context& context, const Store& store, const CopyVerbOption
   if (!destination.ok()) return OpenOutcome(destination.status());
   const auto reports = Copy(context, store, *plan, destination->get());
   if (!reports.ok()) return reports.status();
+  for (const SaveReport& report : *reports) context.Warn(report.warnings);
   if (context.json()) {
     context.PrintJson(ToObject(plan->destination, *reports));
   } else if (!context.quiet()) {

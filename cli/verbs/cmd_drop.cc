@@ -104,6 +104,7 @@ Outcome RunDrop(const Context& context, const DropVerbOptions& options) {
   SubmitReport report;
   outcome = SubmitRequest(context, request, options.no_wait, &report);
   if (!outcome.ok()) return outcome;
+  context.Warn(report.drop.warnings);
   if (context.json()) {
     context.PrintJson(ToObject(report, /*dry_run=*/false));
   } else if (!context.quiet()) {

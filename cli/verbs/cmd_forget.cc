@@ -122,6 +122,7 @@ Outcome PrintDryRun(const Context& context, const Forgetting& forgetting, bool n
 }
 
 void PrintReport(const Context& context, const Forgetting& forgetting, const SubmitReport& report) {
+  context.Warn(report.drop.warnings);
   if (context.json()) {
     context.PrintJson(ToObject(forgetting, report, /*dry_run=*/false));
   } else if (!context.quiet()) {

@@ -200,6 +200,7 @@ Outcome RunImport(const Context& context, const ImportOptions& options) {
   const Result<SaveReport> report = Save(context, source, options, *plan, store->get());
   if (!report.ok()) return report.status();
   if (replaced) NoteReplaced(context, *replaced);
+  context.Warn(report->warnings);
   if (context.json()) {
     nlohmann::ordered_json object = ToJson(*report);
     if (replaced) {
@@ -244,7 +245,8 @@ its metrics; import says which.
 The root of a group takes no import: its ranks save together.
 
 JSON: run step tensors logical_bytes new_bytes stored_bytes seconds by_codec
-by_coder; replaced[tags metrics] of a step that was replaced)";
+by_coder; replaced[tags metrics] of a step that was replaced; on damage also
+warnings)";
 
 }  // namespace
 

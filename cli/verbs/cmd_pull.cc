@@ -82,6 +82,7 @@ Outcome RunPullOfSteps(const Context& context, const std::string& path,
   if (!remote.ok()) return OpenOutcome(remote.status());
   const auto reports = PullSteps(context, path, options, **remote);
   if (!reports.ok()) return reports.status();
+  for (const SaveReport& report : *reports) context.Warn(report.warnings);
   if (context.json()) {
     nlohmann::ordered_json copied = nlohmann::ordered_json::array();
     for (const SaveReport& report : *reports) copied.push_back(ToJson(report));

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/add_new.h"
 #include "base/util.h"
 #include "store/db/guarded_store.h"
 #include "store/group/posix_record_log.h"
@@ -119,6 +120,7 @@ Result<std::unique_ptr<GroupStore>> GroupStore::Join(const fs::path& root,
   Result<OwnMember> own = AdoptMember(store->place_, options);
   if (!own.ok()) return own.status().WithContext("joining the group in " + root.string());
   store->own_ = *std::move(own);
+  store->NoteWarnings(store->own_.warnings);
   // An attempt that was given up before this rank joined is not a save of this rank.
   store->log()->With([&](const GroupState& state) {
     for (const auto& [number, outcome] : state.outcomes) store->taken_.Take(number);
@@ -443,7 +445,7 @@ Result<DropReport> GroupStore::Drop(std::span<const CheckpointId> ids, const Dro
   for (const NamedAttempt& step : *steps) report.dropped.push_back(step.id);
   const ReclaimOptions reclaim;
   report.reclaim.disk_bytes_before = MeasureFolder(place_.root).allocated_bytes;
-  const Status swept = SweepMembers(members, options.reclaim ? &reclaim : nullptr, &report.reclaim);
+  const Status swept = SweepMembers(members, options.reclaim ? &reclaim : nullptr, &report);
   if (!swept.ok()) {
     return swept.WithContext("the steps are dropped, but their space is not back");
   }
@@ -460,23 +462,27 @@ Result<ReclaimReport> GroupStore::Reclaim(const ReclaimOptions& options) {
   log()->With([&](const GroupState& state) {
     for (const auto& [id, member] : state.members) members.insert(id);
   });
-  VARVE_RETURN_IF_ERROR(SweepMembers(members, &options, &report));
+  DropReport swept{.reclaim = report};
+  VARVE_RETURN_IF_ERROR(SweepMembers(members, &options, &swept));
+  report = swept.reclaim;
+  NoteWarnings(swept.warnings);
   VARVE_RETURN_IF_ERROR(RemoveDebris(place_));
   report.disk_bytes_after = MeasureFolder(place_.root).allocated_bytes;
   return report;
 }
 
 Status GroupStore::SweepMembers(const std::set<MemberId>& members, const ReclaimOptions* reclaim,
-                                ReclaimReport* report) {
+                                DropReport* report) {
   for (const MemberId id : members) {
     if (own_.store == nullptr || id != author().member) {
       VARVE_RETURN_IF_ERROR(SweepOther(id, reclaim, report));
       continue;
     }
-    VARVE_RETURN_IF_ERROR(SweepMember(place_, own_.store.get()).status());
+    VARVE_ASSIGN_OR_RETURN(const Swept swept, SweepMember(place_, own_.store.get()));
+    AddNew(swept.warnings, &report->warnings);
     if (reclaim == nullptr) continue;
     VARVE_ASSIGN_OR_RETURN(const ReclaimReport reclaimed, own_.store->Reclaim(*reclaim));
-    Add(reclaimed, report);
+    Add(reclaimed, &report->reclaim);
   }
   return SweepCatalogues(place_);
 }
@@ -486,8 +492,7 @@ Result<bool> GroupStore::WasRemoved(MemberId member) const {
   return log()->With([&](const GroupState& state) { return !state.members.contains(member); });
 }
 
-Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim,
-                              ReclaimReport* report) {
+Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim, DropReport* report) {
   const Status swept = SweepUnlocked(member, reclaim, report);
   if (swept.ok()) return swept;
   VARVE_ASSIGN_OR_RETURN(const bool was_removed, WasRemoved(member));
@@ -496,7 +501,7 @@ Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim,
 
 // A member that a rank has open is swept by that rank.
 Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
-                                 ReclaimReport* report) {
+                                 DropReport* report) {
   // Opening a store reads much before it takes its lock.
   if (IsMemberLocked(place_.root, member)) return Status::Ok();
   auto opened = OpenMember(place_, member, options_, /*for_writing=*/true);
@@ -509,12 +514,23 @@ Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
                                                                 : Status::Ok();
   }
   VARVE_RETURN_IF_ERROR(opened.status());
-  VARVE_RETURN_IF_ERROR(SweepMember(place_, opened->get()).status());
+  VARVE_ASSIGN_OR_RETURN(const Swept swept, SweepMember(place_, opened->get()));
+  AddNew(swept.warnings, &report->warnings);
   if (reclaim != nullptr) {
     VARVE_ASSIGN_OR_RETURN(const ReclaimReport reclaimed, (*opened)->Reclaim(*reclaim));
-    Add(reclaimed, report);
+    Add(reclaimed, &report->reclaim);
   }
   return RemoveMemberIfUnused(place_, member, *std::move(opened));
+}
+
+void GroupStore::NoteWarnings(const std::vector<std::string>& warnings) {
+  const std::lock_guard lock(warnings_mutex_);
+  AddNew(warnings, &warnings_);
+}
+
+std::vector<std::string> GroupStore::TakeWarnings() {
+  const std::lock_guard lock(warnings_mutex_);
+  return std::exchange(warnings_, {});
 }
 
 void GroupStore::SweepLater() {
@@ -527,6 +543,7 @@ Result<bool> GroupStore::SweepSomeOfOwn() {
   if (author().rank == 0) log()->TakeSnapshotIfDue().IgnoreError();
   const uint64_t closed = log()->With([](const GroupState& state) { return state.num_closed; });
   VARVE_ASSIGN_OR_RETURN(const Swept swept, SweepMember(place_, own_.store.get(), kDropsARound));
+  NoteWarnings(swept.warnings);
   dropped_since_reclaim_ += swept.dropped;
   if (!swept.is_all) return true;
   if (dropped_since_reclaim_ > 0) VARVE_RETURN_IF_ERROR(own_.store->Reclaim({}).status());

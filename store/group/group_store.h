@@ -115,6 +115,8 @@ class GroupStore : public Store {
   void SweepLater();
   // Waits until that is done.
   void AwaitSweep() { sweeper_.Await(); }
+  // Returns the warnings of such sweeps, each once. The report of the next save names them.
+  std::vector<std::string> TakeWarnings();
   bool HasTakenPart(AttemptId attempt) const { return taken_.Has(attempt); }
 
  protected:
@@ -141,12 +143,14 @@ class GroupStore : public Store {
   // Sweeps each of these members whose lock is free, and the own one if it is among them. It
   // removes members that nothing needs.
   Status SweepMembers(const std::set<MemberId>& members, const ReclaimOptions* reclaim,
-                      ReclaimReport* report);
+                      DropReport* report);
   // True when `member` has been removed by now. What is read from a member while another process
   // removes it may be anything.
   Result<bool> WasRemoved(MemberId member) const;
-  Status SweepOther(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
-  Status SweepUnlocked(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
+  Status SweepOther(MemberId member, const ReclaimOptions* reclaim, DropReport* report);
+  Status SweepUnlocked(MemberId member, const ReclaimOptions* reclaim, DropReport* report);
+  // Keeps warnings of drops whose own report has no place for them.
+  void NoteWarnings(const std::vector<std::string>& warnings);
 
   // Constant after opening.
   const StoreOptions options_;
@@ -165,6 +169,8 @@ class GroupStore : public Store {
   std::atomic<uint64_t> closed_when_swept_{0};
   uint64_t dropped_since_reclaim_ = 0;  // used by the sweeper's thread only
   AttemptsTaken taken_;
+  std::mutex warnings_mutex_;
+  std::vector<std::string> warnings_;  // guarded by warnings_mutex_
   mutable std::mutex readers_mutex_;
   mutable std::map<MemberId, std::shared_ptr<const StoreImpl>> readers_;
   Sweeper sweeper_{

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/add_new.h"
 #include "base/util.h"
 #include "store/db/guarded_store.h"
 #include "store/group/attempt_names.h"
@@ -119,6 +120,7 @@ Result<SaveReport> GroupWriter::Commit() {
   store_->SweepLater();
   if (!status.ok()) return status.WithContext("saving " + Name());
   report->id = id_;
+  AddNew(store_->TakeWarnings(), &report->warnings);
   return report;
 }
 

@@ -303,8 +303,9 @@ Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& option
   }
   own.author = author;
   VARVE_RETURN_IF_ERROR(AbortUndecided(place, author, own.store.get()));
-  VARVE_ASSIGN_OR_RETURN(const Swept swept, SweepMember(place, own.store.get(), kDropsARound));
+  VARVE_ASSIGN_OR_RETURN(Swept swept, SweepMember(place, own.store.get(), kDropsARound));
   own.is_swept = swept.is_all;
+  own.warnings = std::move(swept.warnings);
   return own;
 }
 
@@ -333,11 +334,14 @@ Result<Swept> SweepMember(const GroupPlace& place, StoreImpl* member, uint64_t a
   for (const CheckpointId& id : closed) {
     swept.is_all = swept.dropped < at_most;
     if (!swept.is_all) break;
-    const Status status = member->Drop({&id, 1}, {.reclaim = false}).status();
-    if (status.code() == StatusCode::kFailedPrecondition) continue;
-    if (status.code() == StatusCode::kNotFound) continue;  // another thread was first
-    VARVE_RETURN_IF_ERROR(status);
+    const auto report = member->Drop({&id, 1}, {.reclaim = false});
+    if (report.status().code() == StatusCode::kFailedPrecondition) continue;
+    if (report.status().code() == StatusCode::kNotFound) continue;  // another thread was first
+    VARVE_RETURN_IF_ERROR(report.status());
     ++swept.dropped;
+    for (const std::string& warning : report->warnings) {
+      swept.warnings.push_back("member " + member->path().filename().string() + ": " + warning);
+    }
   }
   return swept;
 }

@@ -13,6 +13,8 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "store/db/store_impl.h"
 #include "store/format/group_file.h"
@@ -50,6 +52,7 @@ struct OwnMember {
   Author author;
   std::unique_ptr<StoreImpl> store;
   bool is_swept = true;  // everything closed is dropped. Otherwise there is more to drop
+  std::vector<std::string> warnings;  // of the drops
 };
 Result<OwnMember> AdoptMember(const GroupPlace& place, const JoinOptions& options);
 
@@ -62,6 +65,7 @@ inline constexpr uint64_t kDropsARound = 16;  // so that neither a join nor a sa
 struct Swept {
   uint64_t dropped = 0;
   bool is_all = true;
+  std::vector<std::string> warnings;  // of the drops, as in DropReport. Each names the member
 };
 Result<Swept> SweepMember(const GroupPlace& place, StoreImpl* member,
                           uint64_t at_most = std::numeric_limits<uint64_t>::max());

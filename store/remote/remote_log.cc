@@ -79,9 +79,9 @@ Result<std::string> RemoteLog::FindBlob() const {
 }
 
 Status RemoteLog::MissingState(uint64_t noted, uint64_t newest) const {
-  const std::string rest = newest == 0 ? "all notes (records seen-...) and all blobs"
-                                       : "the notes of states after " + StateName(newest) +
-                                             " (records seen-...)";
+  const std::string rest =
+      newest == 0 ? "all notes (records seen-...) and all blobs"
+                  : "the notes of states after " + StateName(newest) + " (records seen-...)";
   return Status::Corruption(
       objects_->url() + ": record " + StateName(noted) + " is missing: record " + NoteName(noted) +
       " says that it was there. Bring it back, from a copy or from the versions that the object " +

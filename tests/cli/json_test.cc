@@ -30,6 +30,13 @@ TEST(JsonTest, WritesTimesInUtcWithMicroseconds) {
   EXPECT_EQ(IsoTime(time), "2023-11-14T22:13:20.012345Z");
 }
 
+TEST(JsonTest, ASaveHasItsWarnings) {
+  SaveReport report;
+  EXPECT_FALSE(ToJson(report).contains("warnings"));
+  report.warnings = {"tensor w is stored anew"};
+  EXPECT_EQ(ToJson(report)["warnings"].dump(), R"(["tensor w is stored anew"])");
+}
+
 TEST(JsonTest, NamesTheFieldsOfACheckpoint) {
   CheckpointInfo info;
   info.id = {"main", 5};

@@ -320,7 +320,9 @@ std::vector<FuzzTarget> StoreTargets() {
       {"catalogue", RoundTrip<DecodeRanks, EncodeRanks>, CatalogueSeeds()},
       {"remote_state", RoundTrip<DecodeRemote, EncodeRemoteState>, RemoteSeeds()},
       {"snapshot_body", RoundTrip<DecodeBody, EncodeSnapshotBody>, BodySeeds()},
-      {"object_names", ReadNames, {StateName(12), NoteName(7), BlobName(3, "abc"), "MANIFEST-000012"}},
+      {"object_names",
+       ReadNames,
+       {StateName(12), NoteName(7), BlobName(3, "abc"), "MANIFEST-000012"}},
   };
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/add_new.h"
 #include "base/seconds_since.h"
 #include "trainer_hooks/save/async_checkpointer_impl.h"
 #include "trainer_hooks/save/free_space.h"
@@ -75,8 +76,7 @@ Status AsyncCheckpointerImpl::CommitStep(SaveJob* job) {
   job->stats.logical_bytes = report.logical_bytes;
   job->stats.new_bytes = report.new_bytes;
   job->stats.stored_bytes = report.stored_bytes;
-  job->stats.warnings.insert(job->stats.warnings.end(), report.warnings.begin(),
-                             report.warnings.end());
+  AddNew(report.warnings, &job->stats.warnings);
   if (compression == options_.store.compression) {
     estimate_.Learn(job->stats.changed_bytes, report.stored_bytes, seconds);
   }
@@ -214,6 +214,7 @@ Status AsyncCheckpointerImpl::ApplyRetention(SaveJob* job) {
   if (report.status().code() == StatusCode::kNotFound) return Status::Ok();
   if (!report.ok()) return report.status().WithContext("dropping old steps");
   job->stats.dropped_steps = dropped.size();
+  AddNew(report->warnings, &job->stats.warnings);
   return Status::Ok();
 }
 

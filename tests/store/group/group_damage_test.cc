@@ -6,6 +6,8 @@
 namespace varve::internal::testing {
 namespace {
 
+using ::testing::HasSubstr;
+
 TEST_F(GroupStoreTest, DebrisGoesWithAReclaim) {
   Start(1);
   SaveAll(10);
@@ -64,6 +66,35 @@ TEST_F(GroupStoreTest, AnAnswerIsWholeOrNamesTheMemberThatIsLost) {
   const auto store = Store::Open(path()).value();
   EXPECT_EQ(store->Stats().value().num_steps, 2u);
   ExpectHolds(*store, 20, 2);
+}
+
+// A record of reference counts is damaged, so what it counts is not released. Whoever drops a step
+// is told. What a rank drops in the background is in the report of its next save.
+TEST_F(GroupStoreTest, WarningsOfDropsAreReported) {
+  expect_damage_ = true;
+  Start(1);
+  for (uint64_t step = 1; step <= 4; ++step) SaveAll(step);
+  auto* const rank = static_cast<GroupStore*>(ranks_[0].get());
+  StoreImpl* const member = rank->own_member();
+  CommitBatch batch;
+  for (const uint64_t save : {2, 3}) batch.Put(Family::kBirths, keys::Save(save), "nonsense");
+  VARVE_ASSERT_OK(batch.Commit(member->database(), member->incoming(), {}));
+  const auto warns_of = [&](const std::string& save) {
+    return ::testing::Contains(HasSubstr("member " + member->path().filename().string() +
+                                         ": save " + save + ": save record"));
+  };
+  const CheckpointId second{"main", 2}, third{"main", 3};
+  const auto dropped = rank->Drop({&second, 1}, {});
+  ASSERT_TRUE(dropped.ok()) << dropped.status().ToString();
+  EXPECT_THAT(dropped->warnings, warns_of("2"));
+  VARVE_ASSERT_OK(Store::Open(path()).value()->Drop({&third, 1}).status());  // the member is locked
+  VARVE_ASSERT_OK(SaveRank(rank, 0, 5).status());
+  rank->AwaitSweep();
+  const auto next = SaveRank(rank, 0, 6);
+  ASSERT_TRUE(next.ok()) << next.status().ToString();
+  EXPECT_THAT(next->warnings, warns_of("3"));
+  rank->AwaitSweep();
+  EXPECT_THAT(rank->TakeWarnings(), IsEmpty());
 }
 
 // The log names a member before it is made, and a step of it may have been dropped.

@@ -62,8 +62,8 @@ TEST_P(GoldenRemoteTest, IsReadPulledAndPushedTo) {
     ASSERT_TRUE(writer.ok()) << writer.status().ToString();
     const std::vector<float> values = Values(4);
     const int64_t shape[] = {1000};
-    VARVE_ASSERT_OK((*writer)->Put(
-        {.name = "w", .dtype = DType::kF32, .shape = shape, .data = values.data()}));
+    VARVE_ASSERT_OK(
+        (*writer)->Put({.name = "w", .dtype = DType::kF32, .shape = shape, .data = values.data()}));
     VARVE_ASSERT_OK((*writer)->Commit().status());
   }
   const auto pushed = Push(copy(), url());

@@ -8,6 +8,7 @@
 #include <latch>
 #include <thread>
 
+#include "tests/store/internals.h"
 #include "tests/support/sizes.h"
 #include "tests/trainer_hooks/test_state.h"
 
@@ -445,6 +446,28 @@ TEST_F(AsyncCheckpointerTest, RetentionRunsAfterTheCommitByNumber) {
   const StoreStats stats = ckpt_->store().Stats().value();
   EXPECT_EQ(stats.num_chunks, 3u);
   EXPECT_EQ(stats.pending_bytes, 0u) << "the chunks of dropped steps are reclaimed";
+}
+
+// A record of reference counts is damaged, so what it counts is not released.
+TEST_F(AsyncCheckpointerTest, WarningsOfTheRetentionAreInTheStats) {
+  expect_damage_ = true;
+  VARVE_ASSERT_OK(Save(1, {NormalTensor("t", {1000}, 1)}).status());
+  VARVE_ASSERT_OK(Save(2, {NormalTensor("t", {1000}, 2)}).status());
+  auto* const store = static_cast<StoreImpl*>(store_.get());
+  CommitBatch batch;
+  batch.Put(Family::kBirths, keys::Save(1), "nonsense");
+  VARVE_ASSERT_OK(batch.Commit(store->database(), store->incoming(), {}));
+  Open({.retention = RetentionPolicy{.keep_last = 2}});
+  TestState state;
+  state.Add(NormalTensor("t", {1000}, 3));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(3, state.state())));
+  VARVE_ASSERT_OK(ckpt_->Wait());
+  EXPECT_THAT(Steps(), ElementsAre(2, 3));
+  const auto stats = ckpt_->last_stats();
+  ASSERT_TRUE(stats.has_value());
+  EXPECT_EQ(stats->dropped_steps, 1u);
+  EXPECT_THAT(stats->warnings, ElementsAre(HasSubstr("save 1: save record")));
+  EXPECT_THAT(ToString(*stats), HasSubstr("; warning: save 1: save record"));
 }
 
 TEST_F(AsyncCheckpointerTest, TheStepJustSavedStays) {
