@@ -162,7 +162,7 @@ TEST_F(GroupLogTest, AMissingRecordIsNoticed) {
   AppendEpochs(&log, 3);
   fs::remove(File(2));
   GroupLog other = MakeLog();
-  EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, "gaps"));
+  EXPECT_THAT(other.Refresh(), FailsWith(StatusCode::kCorruption, "the log has a gap: record "));
 }
 
 // A process that appends it would make the log unreadable for everybody.
