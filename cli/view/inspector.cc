@@ -26,11 +26,16 @@ std::string NameOf(const nlohmann::ordered_json& id) {
   return id["run"].get<std::string>() + "@" + std::to_string(id["step"].get<uint64_t>());
 }
 
+// The most stores that are open at a time, so that memory is bounded.
+constexpr size_t kMaxStores = 4;
+
 struct Route {
   std::string_view path;
   std::string_view parameters;  // those that there may be (Query::CheckNames)
   Answer (*answer)(const Ask&);
+  bool holds_state = false;  // it may read one state of the store for long (StorePool)
 };
+constexpr bool kHoldsState = true;
 
 constexpr std::array kRoutes = {
     Route{"api/store", "", AnswerStore},
@@ -41,18 +46,19 @@ constexpr std::array kRoutes = {
     Route{"api/near", "step", AnswerNear},
     Route{"api/stats", "", AnswerStats},
     Route{"api/space", "", AnswerSpace},
-    Route{"api/sharing", "", AnswerSharing},
+    Route{"api/sharing", "", AnswerSharing, kHoldsState},
     Route{"api/forget",
           "run keep-last keep-every keep-best* keep-within keep-tag* no-reclaim offset limit",
-          AnswerForget},
+          AnswerForget, kHoldsState},
     Route{"api/show", "step", AnswerShow},
-    Route{"api/tensors", "step glob sort order offset limit", AnswerTensors},
+    Route{"api/tensors", "step glob sort order offset limit", AnswerTensors, kHoldsState},
     Route{"api/tree", "step prefix", AnswerTree},
     Route{"api/ranks", "step offset limit", AnswerRanks},
     Route{"api/shards", "step name offset limit", AnswerShards},
     Route{"api/tensor", "step name shard slice values", AnswerTensor},
-    Route{"api/log", "run name order offset limit", AnswerLog},
-    Route{"api/diff", "before after glob name values sort order offset limit", AnswerDiff},
+    Route{"api/log", "run name order offset limit", AnswerLog, kHoldsState},
+    Route{"api/diff", "before after glob name values sort order offset limit", AnswerDiff,
+          kHoldsState},
     Route{"api/health", "", AnswerHealth},
 };
 
@@ -102,9 +108,18 @@ HttpResponse ToResponse(Answer answer) {
 
 }  // namespace
 
+Inspector::Inspector(std::string path, Open open)
+    : path_(std::move(path)),
+      open_(std::move(open)),
+      stores_(kMaxStores, [this] { return open_(std::nullopt); }) {}
+
 Result<std::unique_ptr<Inspector>> Inspector::Make(std::string path, Open open) {
   std::unique_ptr<Inspector> inspector(new Inspector(std::move(path), std::move(open)));
-  VARVE_ASSIGN_OR_RETURN(inspector->opened_, inspector->OpenNewest({}));
+  if (LooksLikeUrl(inspector->path_)) {
+    VARVE_ASSIGN_OR_RETURN(inspector->opened_, inspector->OpenNewest({}));
+  } else {
+    VARVE_RETURN_IF_ERROR(inspector->stores_.Take(/*holds_state=*/false).status());
+  }
   return inspector;
 }
 
@@ -153,7 +168,7 @@ void Inspector::PrepareSoon(const std::string& step) {
 // Who asks meanwhile waits for what is being made here, and gets its errors.
 Status Inspector::Prepare(std::string step) {
   if (step.empty()) {
-    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh());
+    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh(/*holds_state=*/false));
     VARVE_ASSIGN_OR_RETURN(const auto steps, ListBySaving(*opened.store));
     if (steps.empty()) return Status::Ok();
     step = NameOf(ToJson(steps.back()));
@@ -181,41 +196,39 @@ Status Inspector::PrepareLarge(const nlohmann::ordered_json& shown) {
 Answer Inspector::AnswerApi(const std::string& path, const Query& query) {
   if (path == "api/check") {
     VARVE_RETURN_IF_ERROR(query.CheckNames("start"));
-    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh());
+    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh(/*holds_state=*/true));
     return AnswerCheck({*opened.store, path_, opened.snapshot, opened.warning, query, caches_});
   }
   for (const Route& route : kRoutes) {
     if (route.path != path) continue;
     VARVE_RETURN_IF_ERROR(query.CheckNames(route.parameters));
-    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh());
+    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh(route.holds_state));
     return route.answer({*opened.store, path_, opened.snapshot, opened.warning, query, caches_});
   }
   return Status::NotFound("there is nothing called \"" + path + "\" here");
 }
 
-Result<Inspector::Opened> Inspector::Fresh() {
-  FollowSnapshots();
+Result<Inspector::Opened> Inspector::Fresh(bool holds_state) {
   Opened opened;
-  {
-    const std::scoped_lock lock(mutex_);
-    opened = opened_;
+  if (!LooksLikeUrl(path_)) {
+    VARVE_ASSIGN_OR_RETURN(opened.store, stores_.Take(holds_state));
+    return opened;
   }
-  VARVE_RETURN_IF_ERROR(opened.store->CatchUp());
-  return opened;
+  FollowSnapshots();
+  const std::scoped_lock lock(mutex_);
+  return opened_;
 }
 
 // A store at a URL is one snapshot, and does not see later ones.
 Result<Inspector::Opened> Inspector::OpenNewest(const Opened& known) const {
   Opened newest;
   std::optional<uint64_t> number;
-  if (LooksLikeUrl(path_)) {
-    VARVE_ASSIGN_OR_RETURN(const std::vector<SnapshotInfo> snapshots, ListSnapshots(path_));
-    if (!snapshots.empty()) number = snapshots.back().number;
-    if (number) newest.snapshot = std::to_string(*number);
-    if (number && newest.snapshot == known.snapshot) {
-      newest.store = known.store;
-      return newest;
-    }
+  VARVE_ASSIGN_OR_RETURN(const std::vector<SnapshotInfo> snapshots, ListSnapshots(path_));
+  if (!snapshots.empty()) number = snapshots.back().number;
+  if (number) newest.snapshot = std::to_string(*number);
+  if (number && newest.snapshot == known.snapshot) {
+    newest.store = known.store;
+    return newest;
   }
   VARVE_ASSIGN_OR_RETURN(newest.store, open_(number));
   return newest;
@@ -224,7 +237,6 @@ Result<Inspector::Opened> Inspector::OpenNewest(const Opened& known) const {
 // One thread looks, for as long as the object store takes. Nobody waits long for it: then answers
 // are about the snapshot that is open.
 void Inspector::FollowSnapshots() {
-  if (!LooksLikeUrl(path_)) return;
   std::shared_future<void> look;
   {
     const std::scoped_lock lock(mutex_);

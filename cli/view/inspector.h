@@ -18,6 +18,7 @@
 #include "cli/view/answers.h"
 #include "cli/view/http_server.h"
 #include "cli/view/slow_answers.h"
+#include "cli/view/store_pool.h"
 #include "varve/result.h"
 #include "varve/store.h"
 
@@ -27,8 +28,8 @@ class Inspector {
  public:
   using Open = std::function<Result<std::unique_ptr<Store>>(std::optional<uint64_t> snapshot)>;
 
-  // `open` opens the store of `path` for reading. For a URL it is called again for each new
-  // snapshot, and then it opens that one.
+  // `open` opens the store of `path` for reading. It is called again while long answers hold the
+  // stores that it has opened. For a URL it is called for each new snapshot, and opens that one.
   static Result<std::unique_ptr<Inspector>> Make(std::string path, Open open);
 
   // `path` is "", the name of a file of the page, or "api/..." (docs/view.md). An answer that takes
@@ -47,7 +48,7 @@ class Inspector {
   static constexpr std::chrono::milliseconds kPatience{200};
   struct Opened {
     std::shared_ptr<const Store> store;
-    std::string snapshot;  // the number of the open one. Empty = no URL
+    std::string snapshot;  // of a URL, the number of the open one
     std::string warning;   // says why nobody knows whether there is a newer one
   };
   // A check that this process has made.
@@ -57,10 +58,10 @@ class Inspector {
     CheckReport report;
   };
 
-  Inspector(std::string path, Open open) : path_(std::move(path)), open_(std::move(open)) {}
+  Inspector(std::string path, Open open);
 
-  // Returns the store with all that was committed up to now.
-  Result<Opened> Fresh();
+  // Returns a store with all that was committed up to now. For `holds_state` see StorePool::Take.
+  Result<Opened> Fresh(bool holds_state);
   Result<Opened> OpenNewest(const Opened& known) const;
   void FollowSnapshots();
   void LookForSnapshot();
@@ -74,6 +75,7 @@ class Inspector {
 
   const std::string path_;
   const Open open_;
+  StorePool stores_;  // unless the path is a URL
   std::atomic<bool> stop_{false};
   Caches caches_;
 
@@ -81,7 +83,7 @@ class Inspector {
   std::mutex checked_mutex_;
   std::optional<Checked> checked_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards what follows, which is for URLs
   Opened opened_;
   bool is_looking_ = false;
   std::chrono::steady_clock::time_point looked_;
