@@ -29,7 +29,7 @@ struct TensorLog {
 // A pattern is matched against the tensors of the newest step. Looking through all steps could take
 // long, and a removed tensor can still be named in full.
 Result<std::vector<std::string>> NamesOf(const Store& store, const LogOptions& options) {
-  if (!IsGlob(options.name)) return std::vector{options.name};
+  if (options.is_literal || !IsGlob(options.name)) return std::vector{options.name};
   std::vector<std::string> names;
   VARVE_ASSIGN_OR_RETURN(const std::optional<uint64_t> newest, store.LatestStep(options.run));
   if (!newest) return names;

@@ -105,6 +105,42 @@ Result<std::vector<CheckpointInfo>> ListSteps(const Store& store, const StepsOpt
 
 namespace {
 
+// Takes what --run and --last name out of all steps, which are ordered by run and step.
+std::vector<CheckpointInfo> Choose(std::vector<CheckpointInfo> all, const StepsPlan& plan) {
+  std::vector<CheckpointInfo> chosen;
+  for (auto first = all.begin(); first != all.end();) {
+    const std::string run = first->id.run;
+    const auto end =
+        std::find_if(first, all.end(), [&](const auto& info) { return info.id.run != run; });
+    const auto num_left_out = static_cast<ptrdiff_t>(static_cast<uint64_t>(end - first) -
+                                                     std::min<uint64_t>(plan.last, end - first));
+    if (plan.run.empty() || plan.run == run) {
+      std::move(first + num_left_out, end, std::back_inserter(chosen));
+    }
+    first = end;
+  }
+  return chosen;
+}
+
+}  // namespace
+
+Result<KnownCheckpoints> ListKnownSteps(const Store& store, const StepsOptions& options) {
+  auto steps = ListSteps(store, options);
+  if (steps.ok()) return KnownCheckpoints{*std::move(steps), {}};
+  if (steps.status().code() != StatusCode::kCorruption) return steps.status();
+  const Result<StepsPlan> plan = Plan(options);
+  Result<KnownCheckpoints> known = store.ListKnownCheckpoints();
+  if (!plan.ok() || !known.ok()) return steps.status();
+  if (known->errors.empty()) known->errors.push_back(steps.status().message());
+  std::vector<CheckpointInfo>& rest = known->checkpoints;
+  rest = Choose(std::move(rest), *plan);
+  const bool is_sorted = !plan->sort || SortByMetric(*plan->sort, &rest).ok();
+  if (rest.empty() || !is_sorted) return steps.status();
+  return known;
+}
+
+namespace {
+
 std::string ToText(const std::vector<CheckpointInfo>& steps) {
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"step", kRight},
@@ -130,44 +166,12 @@ void Print(const Context& context, const std::vector<CheckpointInfo>& steps) {
   }
 }
 
-// Takes what --run and --last name out of all steps, which are ordered by run and step.
-std::vector<CheckpointInfo> Choose(std::vector<CheckpointInfo> all, const StepsPlan& plan) {
-  std::vector<CheckpointInfo> chosen;
-  for (auto first = all.begin(); first != all.end();) {
-    const std::string run = first->id.run;
-    const auto end =
-        std::find_if(first, all.end(), [&](const auto& info) { return info.id.run != run; });
-    const auto num_left_out = static_cast<ptrdiff_t>(static_cast<uint64_t>(end - first) -
-                                                     std::min<uint64_t>(plan.last, end - first));
-    if (plan.run.empty() || plan.run == run) {
-      std::move(first + num_left_out, end, std::back_inserter(chosen));
-    }
-    first = end;
-  }
-  return chosen;
-}
-
-// Lists the steps that can be read, and says in the outcome what cannot.
-Outcome ListTheRest(const Context& context, const Store& store, const StepsOptions& options,
-                    const Status& status) {
-  const Result<StepsPlan> plan = Plan(options);
-  Result<KnownCheckpoints> known = store.ListKnownCheckpoints();
-  if (!plan.ok() || !known.ok()) return status;
-  std::vector<CheckpointInfo> steps = Choose(std::move(known->checkpoints), *plan);
-  if (known->errors.empty()) known->errors.push_back(status.message());
-  if (steps.empty() || (plan->sort && !SortByMetric(*plan->sort, &steps).ok())) return status;
-  Print(context, steps);
-  return Outcome::Incomplete("the list leaves out", known->errors);
-}
-
 Outcome RunSteps(const Context& context, const Store& store, const StepsOptions& options) {
-  const auto steps = ListSteps(store, options);
-  if (steps.status().code() == StatusCode::kCorruption) {
-    return ListTheRest(context, store, options, steps.status());
-  }
+  const auto steps = ListKnownSteps(store, options);
   if (!steps.ok()) return steps.status();
-  Print(context, *steps);
-  return {};
+  Print(context, steps->checkpoints);
+  if (steps->errors.empty()) return {};
+  return Outcome::Incomplete("the list leaves out", steps->errors);
 }
 
 constexpr char kStepsNotes[] =

@@ -30,6 +30,9 @@ struct StepsOptions {
   std::string sort{};  // METRIC[:max|:min]. Empty = by run and step
 };
 Result<std::vector<CheckpointInfo>> ListSteps(const Store& store, const StepsOptions& options);
+// The same of a damaged store: the steps that can be read, and errors that name what cannot.
+// Without errors the list is whole. An error is returned when no step can be read.
+Result<KnownCheckpoints> ListKnownSteps(const Store& store, const StepsOptions& options);
 
 // ls
 struct LsOptions {
@@ -66,6 +69,7 @@ Result<std::vector<CheckpointInfo>> ListBySaving(const Store& store);
 struct LogOptions {
   std::string name;  // or a pattern
   std::string run = "main";
+  bool is_literal = false;  // stars in the name stand for themselves
 };
 Result<nlohmann::ordered_json> LogTensors(const Store& store, const LogOptions& options);
 

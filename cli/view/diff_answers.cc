@@ -119,11 +119,13 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // A group of tensors with a common start of their names.
 struct Layer {
-  std::string glob;  // matches its tensors
-  uint64_t num_tensors = 0;
+  std::string glob;          // matches its tensors
+  uint64_t num_tensors = 0;  // of the later step, as are the bytes
   uint64_t num_changed = 0;
+  uint64_t num_added = 0;
+  uint64_t num_removed = 0;
   uint64_t bytes = 0;
-  uint64_t changed_bytes = 0;
+  uint64_t changed_bytes = 0;  // with those of added tensors
   double largest_norm = -1;
   uint64_t new_nans = 0;
 
@@ -139,6 +141,8 @@ ordered_json ToObject(const std::string& name, const Layer& layer, bool with_val
                          {"glob", layer.glob},
                          {"tensors", layer.num_tensors},
                          {"changed_tensors", layer.num_changed},
+                         {"added_tensors", layer.num_added},
+                         {"removed_tensors", layer.num_removed},
                          {"bytes", layer.bytes},
                          {"changed_bytes", layer.changed_bytes}};
   if (with_values) {
@@ -237,7 +241,15 @@ ordered_json LayersOf(const Comparison& comparison, const StepsDiff& steps,
   for (const TensorDiff& tensor : compared.changed) {
     tensors[tensor.name].new_bytes += tensor.changed_bytes;
   }
+  for (const std::string& name : compared.added) tensors[name].new_bytes = tensors[name].bytes;
+  for (const std::string& name : compared.removed) tensors.try_emplace(name);
   Layers layers(tensors);
+  for (const std::string& name : compared.added) ++layers.Of(name).num_added;
+  for (const std::string& name : compared.removed) {
+    Layer& layer = layers.Of(name);
+    ++layer.num_removed;
+    --layer.num_tensors;
+  }
   std::string_view counted;
   for (const TensorDiff& tensor : compared.changed) {  // by name
     Layer& layer = layers.Of(tensor.name);

@@ -28,7 +28,12 @@ struct RunSteps {
   std::vector<CheckpointInfo> steps;
 };
 
-Result<std::vector<RunSteps>> ListAll(const Store& store) {
+struct AllRuns {
+  std::vector<RunSteps> runs;
+  std::vector<std::string> errors;  // of a damaged store: what the runs leave out
+};
+
+Result<std::vector<RunSteps>> ListRunSteps(const Store& store) {
   std::vector<RunSteps> all;
   VARVE_ASSIGN_OR_RETURN(std::vector<RunInfo> runs, store.ListRuns());
   for (RunInfo& run : runs) {
@@ -38,6 +43,29 @@ Result<std::vector<RunSteps>> ListAll(const Store& store) {
     all.push_back({std::move(run), *std::move(steps)});
   }
   return all;
+}
+
+// What is known of a damaged store, run by run.
+AllRuns ByRun(KnownCheckpoints known) {
+  AllRuns all{.errors = std::move(known.errors)};
+  for (CheckpointInfo& info : known.checkpoints) {  // ordered by run
+    if (all.runs.empty() || all.runs.back().run.name != info.id.run) {
+      all.runs.emplace_back().run.name = info.id.run;
+    }
+    RunSteps& run = all.runs.back();
+    ++run.run.num_steps;
+    run.steps.push_back(std::move(info));
+  }
+  return all;
+}
+
+Result<AllRuns> ListAll(const Store& store) {
+  auto runs = ListRunSteps(store);
+  if (runs.ok()) return AllRuns{*std::move(runs), {}};
+  if (runs.status().code() != StatusCode::kCorruption) return runs.status();
+  auto known = ListKnownSteps(store, {});
+  if (!known.ok()) return runs.status();
+  return ByRun(*std::move(known));
 }
 
 ordered_json TagsOf(std::span<const CheckpointInfo> steps) {
@@ -120,10 +148,15 @@ Curve MakeCurve(std::span<const CheckpointInfo> steps, const std::string& metric
   return curve;
 }
 
-ordered_json BestOf(std::span<const CheckpointInfo> steps, const std::string& metric,
-                    bool highest) {
+// Puts the step of best:METRIC and its value, which may be infinite, into a curve.
+void AddBest(std::span<const CheckpointInfo> steps, const std::string& metric, bool highest,
+             ordered_json* curve) {
+  const std::string side = highest ? "highest" : "lowest";
   const auto best = FindBest(steps, metric, highest);
-  return best ? ordered_json(*best) : ordered_json();
+  (*curve)[side] = best ? ordered_json(*best) : ordered_json();
+  if (!best) return;
+  const auto info = std::ranges::find(steps, *best, [](const auto& step) { return step.id.step; });
+  (*curve)[side + "_value"] = ToJson(info->metrics.at(metric));
 }
 
 ordered_json CurveOf(const RunSteps& run, const std::string& metric, uint64_t max_points) {
@@ -132,12 +165,12 @@ ordered_json CurveOf(const RunSteps& run, const std::string& metric, uint64_t ma
   const Curve curve = MakeCurve(run.steps, metric, steps_a_point);
   auto points = ordered_json::array();
   for (const CurvePoint& point : curve.points) points.push_back(point.ToObject());
-  return {{"run", run.run.name},
-          {"steps_a_point", steps_a_point},
-          {"left_out", curve.num_left_out},
-          {"lowest", BestOf(run.steps, metric, /*highest=*/false)},
-          {"highest", BestOf(run.steps, metric, /*highest=*/true)},
-          {"points", std::move(points)}};
+  ordered_json object = {
+      {"run", run.run.name}, {"steps_a_point", steps_a_point}, {"left_out", curve.num_left_out}};
+  AddBest(run.steps, metric, /*highest=*/false, &object);
+  AddBest(run.steps, metric, /*highest=*/true, &object);
+  object["points"] = std::move(points);
+  return object;
 }
 
 std::string KindOf(const std::string& path) {
@@ -169,9 +202,9 @@ Answer AnswerRuns(const Ask& ask) {
 
 // The elements of `runs`, each with its ends and tags.
 Answer AnswerLineage(const Ask& ask) {
-  VARVE_ASSIGN_OR_RETURN(const std::vector<RunSteps> all, ListAll(ask.store));
+  VARVE_ASSIGN_OR_RETURN(const AllRuns all, ListAll(ask.store));
   auto array = ordered_json::array();
-  for (const RunSteps& run : all) {
+  for (const RunSteps& run : all.runs) {
     ordered_json object = ToJson(std::span(&run.run, 1))[0];
     object["first"] = run.steps.empty() ? ordered_json() : EndOf(run.steps.front());
     object["last"] = run.steps.empty() ? ordered_json() : EndOf(run.steps.back());
@@ -184,10 +217,11 @@ Answer AnswerLineage(const Ask& ask) {
 Answer AnswerSteps(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const PageOfRows page, ask.query.Page());
   VARVE_ASSIGN_OR_RETURN(const std::string order, ask.query.OneOf("order", "up down newest"));
-  VARVE_ASSIGN_OR_RETURN(std::vector<CheckpointInfo> steps,
-                         ListSteps(ask.store, {.run = ask.query.Text("run"),
-                                               .last = ask.query.Text("last"),
-                                               .sort = ask.query.Text("sort")}));
+  VARVE_ASSIGN_OR_RETURN(KnownCheckpoints known,
+                         ListKnownSteps(ask.store, {.run = ask.query.Text("run"),
+                                                    .last = ask.query.Text("last"),
+                                                    .sort = ask.query.Text("sort")}));
+  std::vector<CheckpointInfo>& steps = known.checkpoints;
   if (order == "down") std::ranges::reverse(steps);
   if (order == "newest") {
     std::ranges::stable_sort(steps, [](const CheckpointInfo& a, const CheckpointInfo& b) {
@@ -197,7 +231,9 @@ Answer AnswerSteps(const Ask& ask) {
   const auto [begin, end] = page.Of(steps.size());
   auto rows = ordered_json::array();
   for (size_t i = begin; i < end; ++i) rows.push_back(ToJson(steps[i]));
-  return ordered_json{{"total", steps.size()}, {"offset", begin}, {"rows", std::move(rows)}};
+  ordered_json object = {{"total", steps.size()}, {"offset", begin}, {"rows", std::move(rows)}};
+  if (!known.errors.empty()) object["errors"] = known.errors;
+  return object;
 }
 
 // The steps of the same run before and after a step, or null.
@@ -220,15 +256,17 @@ Answer AnswerCurves(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const uint64_t max_points,
                          ask.query.Number("points", kDefaultPoints, kMaxPoints));
   if (max_points == 0) return Status::InvalidArgument("the parameter \"points\" is 0");
-  VARVE_ASSIGN_OR_RETURN(const std::vector<RunSteps> all, ListAll(ask.store));
-  const std::vector<std::string> metrics = MetricsOf(all);
+  VARVE_ASSIGN_OR_RETURN(const AllRuns all, ListAll(ask.store));
+  const std::vector<std::string> metrics = MetricsOf(all.runs);
   const std::string metric = ask.query.Text("metric", metrics.empty() ? "" : metrics[0]);
   auto curves = ordered_json::array();
-  for (const RunSteps& run : all) {
+  for (const RunSteps& run : all.runs) {
     ordered_json curve = CurveOf(run, metric, max_points);
     if (!curve["points"].empty() || curve["left_out"] > 0) curves.push_back(std::move(curve));
   }
-  return ordered_json{{"metrics", metrics}, {"metric", metric}, {"runs", std::move(curves)}};
+  ordered_json object = {{"metrics", metrics}, {"metric", metric}, {"runs", std::move(curves)}};
+  if (!all.errors.empty()) object["errors"] = all.errors;
+  return object;
 }
 
 }  // namespace varve::internal::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Answers about the space that a store takes, and about its health.
+#include <algorithm>
 #include <bit>
 #include <span>
 #include <utility>
@@ -81,7 +82,9 @@ Answer AnswerStats(const Ask& ask) {
 
 // Bytes by step, in the order in which the steps were saved, as stats --plot draws them.
 Answer AnswerSpace(const Ask& ask) {
-  VARVE_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> steps, ListBySaving(ask.store));
+  VARVE_ASSIGN_OR_RETURN(KnownCheckpoints known, ListKnownSteps(ask.store, {}));
+  std::vector<CheckpointInfo>& steps = known.checkpoints;
+  std::ranges::stable_sort(steps, {}, &CheckpointInfo::created);
   size_t steps_a_bin = 0;
   auto bins = ordered_json::array();
   for (const PlotBin& bin : BinCheckpoints(steps, &steps_a_bin)) {
@@ -91,8 +94,10 @@ Answer AnswerSpace(const Ask& ask) {
                     {"new_bytes", bin.new_bytes},
                     {"stored_bytes", bin.stored_bytes}});
   }
-  return ordered_json{
+  ordered_json object = {
       {"steps", steps.size()}, {"steps_a_bin", steps_a_bin}, {"bins", std::move(bins)}};
+  if (!known.errors.empty()) object["errors"] = known.errors;
+  return object;
 }
 
 // Compares steps, which takes long where there are many tensors.

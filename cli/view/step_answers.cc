@@ -9,6 +9,7 @@
 #include "base/glob.h"
 #include "cli/json.h"
 #include "cli/view/answers.h"
+#include "cli/view/chosen_tensors.h"
 #include "cli/view/last_change.h"
 #include "store/read/sharded_reader.h"
 #include "varve/digest.h"
@@ -78,15 +79,9 @@ Status Sort(const Ask& ask, const OpenStep& step, Order* order) {
 
 // Measures the tensors of one page of the table only.
 Result<StoredSizes> MeasureRows(const OpenStep& step, std::span<const LsEntry* const> rows) {
-  StoredSizes sizes;
-  for (const LsEntry* entry : rows) {
-    // A name with a star measures others, too, which are measured alike.
-    VARVE_ASSIGN_OR_RETURN(StoredSizes one,
-                           MeasureStored(*ShardedReader::Of(*step.reader), entry->name));
-    sizes.by_tensor.merge(one.by_tensor);
-    sizes.errors.insert(sizes.errors.end(), one.errors.begin(), one.errors.end());
-  }
-  return sizes;
+  NameSet names;
+  for (const LsEntry* entry : rows) names.insert(entry->name);
+  return MeasureStored(ChosenTensors(*ShardedReader::Of(*step.reader), std::move(names)), "*");
 }
 
 Result<LastChange> LastChangeUpTo(const Ask& ask, const CheckpointId& id) {
@@ -101,22 +96,49 @@ std::string DigestText(const LsEntry& entry) {
   return ToHex({content[0], content[1]});
 }
 
+// Looks for the steps at which tensors changed last. What earlier steps cannot tell, as after
+// damage, is not known, and errors say why.
+class LastChanges {
+ public:
+  LastChanges(const Ask& ask, const CheckpointId& id, std::vector<std::string>* errors)
+      : last_change_(LastChangeUpTo(ask, id)), errors_(errors) {
+    if (!last_change_.ok()) Note(last_change_.status());
+  }
+  ordered_json Of(const std::string& name) {
+    if (!last_change_.ok() || num_errors_ >= kMaxErrors) return nullptr;
+    const auto changed = last_change_->Of(name);
+    if (!changed.ok()) Note(changed.status());
+    return changed.ok() && *changed ? ordered_json(**changed) : ordered_json();
+  }
+
+ private:
+  // Each error has looked for a newer state of the store several times.
+  static constexpr int kMaxErrors = 10;
+
+  void Note(const Status& status) {
+    ++num_errors_;
+    std::string text = "the step of a last change is not known: " + status.message();
+    if (std::ranges::find(*errors_, text) == errors_->end()) errors_->push_back(std::move(text));
+  }
+
+  Result<LastChange> last_change_;
+  std::vector<std::string>* const errors_;
+  int num_errors_ = 0;
+};
+
 // The elements of ls --stored --json, each with what else the table shows.
 Answer RowsOf(const Ask& ask, const OpenStep& step, std::span<const LsEntry* const> entries,
               std::vector<std::string>* errors) {
   Listing measured;
   VARVE_ASSIGN_OR_RETURN(measured.stored, MeasureRows(step, entries));
   *errors = measured.stored->errors;
-  VARVE_ASSIGN_OR_RETURN(LastChange last_change, LastChangeUpTo(ask, step.id));
+  LastChanges last_changes(ask, step.id, errors);
   auto rows = ordered_json::array();
   for (const LsEntry* entry : entries) {
     ordered_json row = ToJson(measured, *entry);
     row["role"] = TensorRoleName(entry->role);
     row["digest"] = DigestText(*entry);
-    if (entries.size() <= kMaxLastChanges) {
-      VARVE_ASSIGN_OR_RETURN(const auto changed, last_change.Of(entry->name));
-      row["last_changed"] = changed ? ordered_json(*changed) : ordered_json();
-    }
+    if (entries.size() <= kMaxLastChanges) row["last_changed"] = last_changes.Of(entry->name);
     rows.push_back(std::move(row));
   }
   return rows;

@@ -108,7 +108,8 @@ Answer AnswerLog(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const std::string order, ask.query.OneOf("order", "up down"));
   VARVE_ASSIGN_OR_RETURN(
       ordered_json rows,
-      LogTensors(ask.store, {.name = name, .run = ask.query.Text("run", "main")}));
+      LogTensors(ask.store,
+                 {.name = name, .run = ask.query.Text("run", "main"), .is_literal = true}));
   if (order == "down") std::reverse(rows.begin(), rows.end());
   return CutRows(page, std::move(rows));
 }

@@ -150,6 +150,8 @@ HOSTILE = [
     "constructor",
     "__proto__",
     "\U0001f9ea.\u00fcnicode",
+    "a*",  # as a pattern it would match the name above
+    "[a]?{b}",
 ]
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`varve view`: its answers are what the command says, for every kind of store."""
 
+import json
 import math
 import struct
+import subprocess
 import unittest
 
 import harness
@@ -75,6 +77,18 @@ class NumbersTest(ViewCase):
             ],
         )
         self.assertEqual(means, [3, (1 + 4 / 3) / 2])
+
+    def test_the_best_may_be_infinite(self):
+        """The value is that of the step, though no curve can show it."""
+        for step, value in ((10, 3), (20, "-inf"), (30, "inf"), (40, "nan")):
+            self.varve("metric", step, f"odd={value}")
+        (curve,) = self.shown.ask("curves", metric="odd")["runs"]
+        for side, expression in (("lowest", "best:odd"), ("highest", "best:odd:max")):
+            told = self.json("show", expression)
+            self.assertEqual(curve[side], told["step"])
+            self.assertEqual(curve[f"{side}_value"], told["metrics"]["odd"])
+        self.assertEqual((curve["lowest"], curve["lowest_value"]), (20, "-Infinity"))
+        self.assertEqual([point["first"] for point in curve["points"]], [10])
 
     def test_a_mean_of_huge_numbers_is_no_infinity(self):
         huge = 1.5e308
@@ -208,6 +222,25 @@ class NumbersTest(ViewCase):
         fine = self.json("log", "model.embed.weight", "--run", "fine")
         self.assertEqual(self.shown.ask("log", name="model.embed.weight", run="fine")["rows"], fine)
 
+    def test_a_name_with_a_star_is_no_pattern(self):
+        rng = view_case.random.Random(11)
+        tensors = {name: view_case.matrix(rng, 4, 4) for name in ("w*", "wx", "wy")}
+        changes = {50: [], 60: ["wx"], 70: ["w*"], 80: ["wy"]}
+        for step, changed in changes.items():
+            tensors |= {name: view_case.matrix(rng, 4, 4) for name in changed}
+            path = files.write(self.folder / "in", tensors)
+            self.varve("import", path, "--run", "star", "--step", step)
+        for name, steps in (("w*", [50, 70]), ("wx", [50, 60]), ("wy", [50, 80])):
+            logged = self.shown.ask("log", name=name, run="star")
+            self.assertEqual([row["name"] for row in logged["rows"]], [name] * 2)
+            self.assertEqual([row["step"] for row in logged["rows"]], steps)
+        rows = self.shown.ask("tensors", step="star@80", limit=1)["rows"]
+        self.assertEqual([(row["name"], row["last_changed"]) for row in rows], [("w*", 70)])
+        told = self.json("ls", "star@80", "--stored")[0]
+        self.assertEqual(rows[0]["stored_bytes"], told["stored_bytes"])
+        shown = self.shown.ask("diff", before="star@60", after="star@70", name="w*", values=1)
+        self.assertEqual([row["name"] for row in shown["rows"]], ["w*"])
+
     def test_diff(self):
         for before, after in (
             ("main@30", "main@40"),
@@ -250,6 +283,27 @@ class NumbersTest(ViewCase):
         norm_rows = self.shown.ask("diff", before=30, after=40, values=1, sort="norm", order="down")
         norms = [float(row["values"]["relative_norm"]) for row in norm_rows["rows"]]
         self.assertEqual(norms, sorted(norms, reverse=True))
+
+    def test_a_layer_that_gains_or_loses_tensors_is_not_frozen(self):
+        """The bytes of added tensors count as new, as `varve stats --plot` counts them."""
+        rng = view_case.random.Random(12)
+        keys = ("changed_tensors", "added_tensors", "removed_tensors", "tensors")
+        before = {
+            name: view_case.matrix(rng, 4, 4) for name in ("l.0.w", "l.1.w", "l.1.v", "l.2.w")
+        }
+        after = {name: before[name] for name in ("l.0.w", "l.1.w")}
+        after |= {name: view_case.matrix(rng, 4, 4) for name in ("l.0.a", "l.3.w", "l.3.v")}
+        for step, tensors in ((50, before), (60, after)):
+            self.varve("import", files.write(self.folder / "in", tensors), "--step", step)
+        layers = self.shown.ask("diff", before=50, after=60, values=1)["layers"]
+        self.assertEqual(
+            {layer["name"]: tuple(layer[key] for key in keys) for layer in layers},
+            {"l.0": (0, 1, 0, 2), "l.1": (0, 0, 1, 1), "l.2": (0, 0, 1, 0), "l.3": (0, 2, 0, 2)},
+        )
+        sizes = {layer["name"]: (layer["changed_bytes"], layer["bytes"]) for layer in layers}
+        self.assertEqual(
+            sizes, {"l.0": (64, 128), "l.1": (0, 64), "l.2": (0, 0), "l.3": (128, 128)}
+        )
 
     def test_layers_end_behind_the_first_number(self):
         rng = view_case.random.Random(6)
@@ -489,7 +543,113 @@ class OtherStoresTest(VerbCase):
             self.assertEqual(view.ask("stats"), self.json("stats"))
 
 
+class DamagedStoreTest(VerbCase):
+    """Of a damaged store the page shows what can be read, and names what cannot."""
+
+    def damaged_views(self):
+        """A view for each table that is damaged, with what `varve steps` then says."""
+        for table in sorted((self.store / "db").glob("*.sst")):
+            kept = table.read_bytes()
+            table.write_bytes(kept[:8] + bytes(byte ^ 0x55 for byte in kept[8:24]) + kept[24:])
+            done = subprocess.run(
+                [harness.program("varve"), "-s", str(self.store), "--json", "steps"],
+                capture_output=True,
+                text=True,
+            )
+            with self.subTest(table=table.name):
+                try:
+                    view = view_case.View(self.store)
+                except view_case.EndedError as ended:  # nothing can be opened
+                    self.assertEqual(ended.exit_code, done.returncode)
+                else:
+                    with view:
+                        yield view, done
+            table.write_bytes(kept)
+
+    def test_steps_that_can_be_read_are_shown(self):
+        rng = view_case.random.Random(17)
+        tensors = {}
+        for step, run in ((1, "a"), (2, "a"), (3, "b")):
+            tensors[f"w{step}"] = files.random_tensor(rng, "F32", [3000])
+            self.save(step, "--run", run, "--metric", f"loss={step}", tensors=tensors)
+        incomplete = 0
+        for view, done in self.damaged_views():
+            if not done.stdout:
+                self.assertIn(view.request(view.api_path("steps"))[0], (500, 503))
+                continue
+            told = json.loads(done.stdout)
+            shown = view.ask("steps")
+            self.assertEqual(shown["rows"], told)
+            curves, lineage, space = (view.ask(what) for what in ("curves", "lineage", "space"))
+            self.assertEqual(
+                [(lane["run"], lane["steps"], lane["last"]["step"]) for lane in lineage],
+                [
+                    (run, len(of_run), of_run[-1]["step"])
+                    for run in dict.fromkeys(step["run"] for step in told)
+                    for of_run in [[step for step in told if step["run"] == run]]
+                ],
+            )
+            self.assertEqual(sum(len(curve["points"]) for curve in curves["runs"]), len(told))
+            self.assertEqual(space["steps"], len(told))
+            for answer in (shown, curves, space):
+                self.assertEqual("errors" in answer, done.returncode != 0)
+                for error in answer.get("errors", ()):
+                    self.assertIn(error, done.stderr)
+            incomplete += done.returncode != 0
+        self.assertGreater(incomplete, 0)
+
+    def test_damage_in_another_step_hides_no_table_of_a_step(self):
+        rng = view_case.random.Random(18)
+        tensors = {name: files.random_tensor(rng, "F32", [3000]) for name in ("same", "w")}
+        for step in (1, 2, 3):
+            tensors["w"] = files.random_tensor(rng, "F32", [3000])
+            self.save(step, tensors=tensors)
+        whole = self.json("ls", 3, "--stored")
+        unknown = 0
+        for view, _ in self.damaged_views():
+            listed = subprocess.run(
+                [harness.program("varve"), "-s", str(self.store), "--json", "ls", "3", "--stored"],
+                capture_output=True,
+                text=True,
+            )
+            if listed.returncode != 0:
+                continue
+            answer = view.ask("tensors", step=3)
+            changed = [row.pop("last_changed") for row in answer["rows"]]
+            for row in answer["rows"]:
+                del row["role"], row["digest"]
+            self.assertEqual(answer["rows"], whole)
+            if changed != [1, 3]:
+                unknown += 1
+                self.assertIn(changed[0], (1, None))
+                self.assertIn(changed[1], (3, None))
+                self.assertIn("last change is not known", answer["errors"][0])
+        self.assertGreater(unknown, 0)
+
+
 class LiveWriterTest(VerbCase):
+    def test_a_new_step_is_seen_while_a_long_answer_is_made(self):
+        """A diff of all values reads one state of the store until it is done."""
+        rng = view_case.random.Random(20)
+        for step in (1, 2):
+            tensors = {f"t{i}": files.random_tensor(rng, "U8", [16_000_000]) for i in range(8)}
+            self.save(step, tensors=tensors)
+        seen, step = 0, 2
+        with harness.StoreTool(self.store) as writer, view_case.View(self.store) as view:
+            path = view.api_path("diff", before=1, after=2, values="all")
+            status, _, body = view.request(path)
+            self.assertEqual(status, 202)
+            path = view.api_path("job", id=json.loads(body)["job"])
+            while status == 202:
+                step += 1
+                writer.must(f"save {step} {step}")
+                self.assertEqual(view.ask("show", step="latest")["step"], step)
+                self.assertEqual(view.ask("tensors", step=step)["step"], step)
+                self.assertEqual(view.ask("steps", order="newest")["rows"][0]["step"], step)
+                status, _, body = view.request(path)
+                seen += status == 202
+        self.assertGreater(seen, 0)
+
     def test_a_new_step_is_seen_at_once(self):
         with harness.StoreTool(self.store) as writer:
             writer.must("save 1 1")
