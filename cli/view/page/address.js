@@ -9,6 +9,13 @@ export function wanted() {
   return { name, parameters: new URLSearchParams(parameters ?? "") };
 }
 
+/** Names and values as an object. A name that is there several times has an array of its values. */
+export function valuesByName(pairs) {
+  const object = Object.create(null);
+  for (const [name, value] of pairs) object[name] = name in object ? [object[name], value].flat() : value;
+  return object;
+}
+
 /** The address of a view. */
 export function link(view, parameters = {}) {
   const text = query(parameters);

@@ -41,7 +41,7 @@ function wanted() {
 /** Changes parameters of the view that is shown. */
 function change(parameters) {
   const now = wanted();
-  const kept = address.withoutTables(Object.fromEntries(now.parameters));
+  const kept = address.withoutTables(address.valuesByName(now.parameters));
   const before = location.href;
   location.hash = address.link(now.view.name, { ...kept, ...parameters });
   if (location.href === before) show();

@@ -448,6 +448,26 @@ export function heatMap(title, { rows, columns, cells, note }) {
   return figure(title, svg, { note, readout });
 }
 
+/** Small cells in rows, one for each of many things. Each is {share, isNone, title}, with a share from 0 to 1. */
+export function strip(title, { cells, noneName, shareName, note }) {
+  const [most, tall] = [100, 22];
+  const perRow = Math.min(most, cells.length);
+  const wide = WIDTH / perRow;
+  const height = Math.ceil(cells.length / perRow) * tall;
+  const svg = canvas(height, title);
+  const look = ({ share, isNone }) => (isNone ? { class: "cell none" } : { class: "cell", "fill-opacity": 0.2 + 0.8 * share });
+  cells.forEach((cell, i) => {
+    svg.append(s("rect", { x: (i % perRow) * wide, y: Math.floor(i / perRow) * tall, width: wide, height: tall, ...look(cell) },
+      s("title", {}, printable(cell.title))));
+  });
+  const icon = (looks) => s("svg", { width: 14 * looks.length, height: 12, "aria-hidden": "true" },
+    looks.map((one, i) => s("rect", { x: 14 * i, width: 14, height: 12, ...look(one) })));
+  const legend = h("ul", { class: "legend" },
+    h("li", {}, icon([{ isNone: true }]), ` ${noneName}`),
+    h("li", {}, icon([0, 0.5, 1].map((share) => ({ share }))), ` ${shareName}`));
+  return figure(title, svg, { note, legend });
+}
+
 // Cuts a rectangle into parts with the areas of `values`, which fall, so that parts are nearly square.
 function squarify(values, box) {
   const total = values.reduce((sum, value) => sum + value, 0);

@@ -3,13 +3,15 @@
 
 import { link } from "./address.js";
 import { ask } from "./api.js";
-import { barChart } from "./charts.js";
+import { barChart, strip } from "./charts.js";
 import { h, replace } from "./dom.js";
 import { bytes, count, number, printable, share, stepName } from "./format.js";
 import { empty, field, form, later, newestStep, section, stepLink } from "./parts.js";
 import { facts, pagedTable } from "./table.js";
 
 const DRAWN_LAYERS = 40;
+// Frozen layers that a line names. The table has all.
+const NAMED_LAYERS = 12;
 // So much is compared without being asked for. It takes about a second.
 const COMPARED_BYTES = 512 * 2 ** 20;
 
@@ -19,7 +21,7 @@ export async function showDiff({ get, change }) {
     field("Before", "before", before, { hint: "main@10" }),
     field("After", "after", after, { hint: "latest" }),
     field("Names", "glob", get("glob"), { hint: "*.weight" }),
-    field("Layers by", "layers", get("layers"), { choices: [["", "changed share"], ["norm", "relative norm"], ["name", "name"]] }),
+    field("Layers by", "layers", get("layers"), { choices: [["", "changed share"], ["frozen", "frozen first"], ["norm", "largest relative norm"], ["name", "name"]] }),
   ], change);
   if (!after) return empty();
   if (!before) return [chooser, h("p", { class: "note" }, "There is one step only. Choose two.")];
@@ -96,7 +98,30 @@ function summary(diff, compareAll) {
 }
 
 const changedShare = (layer) => (Number(layer.bytes) > 0 ? Number(layer.changed_bytes) / Number(layer.bytes) : 0);
-const isFrozen = (layer) => Number(layer.changed_tensors) === 0;
+const isFrozen = (layer) => Number(layer.changed_tensors) + Number(layer.added_tensors) + Number(layer.removed_tensors) === 0;
+const isNew = (layer) => Number(layer.tensors) > 0 && Number(layer.added_tensors) === Number(layer.tensors);
+
+// What became of a layer, in one word, or the share of its bytes that changed.
+function fate(layer) {
+  if (isFrozen(layer)) return "frozen";
+  if (Number(layer.tensors) === 0) return "removed";
+  return isNew(layer) ? "new" : share(layer.changed_bytes, layer.bytes);
+}
+
+function barText(layer) {
+  const norm = normOf(layer) >= 0 ? `, largest norm ${number(layer.largest_norm)}` : "";
+  return fate(layer) + norm + (layer.new_nans ? `, ${layer.new_nans} NaN` : "");
+}
+
+// How many layers are frozen, and which.
+function frozenWords(sorted) {
+  const frozen = sorted.filter(isFrozen);
+  const words = `${count(frozen.length)} of ${count(sorted.length)} layers are frozen: no chunk of them changed.`;
+  if (frozen.length === 0) return words;
+  const more = frozen.length - NAMED_LAYERS;
+  const names = frozen.slice(0, NAMED_LAYERS).map((layer) => printable(layer.name)).join(", ");
+  return `${words} ${more > 0 ? `The first are ${names}, and there are ${count(more)} more.` : `They are ${names}.`}`;
+}
 // Norms may be the texts "Infinity" and "NaN".
 const normOf = (layer) => (layer.largest_norm === null || layer.largest_norm === undefined ? -1 : Number(layer.largest_norm));
 
@@ -104,28 +129,33 @@ async function layers(diff, by) {
   const byName = (a, b) => a.name.localeCompare(b.name, "en", { numeric: true });
   const order = {
     "": (a, b) => changedShare(b) - changedShare(a) || byName(a, b),
+    frozen: (a, b) => isFrozen(b) - isFrozen(a) || changedShare(a) - changedShare(b) || byName(a, b),
     norm: (a, b) => normOf(b) - normOf(a) || byName(a, b),
     name: byName,
   }[by] ?? byName;
   const sorted = diff.layers.toSorted(order);
-  const frozen = sorted.filter(isFrozen).length;
   const drawn = sorted.slice(0, DRAWN_LAYERS);
   return section(
     "Layers",
+    sorted.length > drawn.length && strip(`All layers between ${stepName(diff.before)} and ${stepName(diff.after)}, by name`, {
+      cells: sorted.toSorted(byName).map((layer) => (
+        { share: changedShare(layer), isNone: isFrozen(layer), title: `${layer.name}: ${barText(layer)}` })),
+      noneName: "frozen",
+      shareName: "changed share, from little to all",
+    }),
     barChart(`Changed share of layers between ${stepName(diff.before)} and ${stepName(diff.after)}`, {
       wholeName: "all of the layer",
-      partName: "changed chunks",
+      partName: "changed chunks and new tensors",
       rows: drawn.map((layer) => ({
         name: layer.name,
         glob: layer.glob,
         whole: 1,
         part: changedShare(layer),
-        text: isFrozen(layer) ? "frozen" : share(layer.changed_bytes, layer.bytes) +
-          (normOf(layer) >= 0 ? `, norm ${number(layer.largest_norm)}` : "") + (layer.new_nans ? `, ${layer.new_nans} NaN` : ""),
+        text: barText(layer),
       })),
       href: (row) => link("diff", { before: stepName(diff.before), after: stepName(diff.after), glob: row.glob }),
-      note: `${count(frozen)} of ${count(sorted.length)} layers are frozen: no chunk of them changed.` +
-        (sorted.length > drawn.length ? ` The first ${drawn.length} are drawn.` : ""),
+      note: `${frozenWords(sorted)} A norm is the largest relative norm of the changes of one tensor.` +
+        (sorted.length > drawn.length ? ` The bars are the first ${drawn.length} layers.` : ""),
     }),
     await pagedTable({
       caption: "Layers, as numbers",
@@ -134,10 +164,12 @@ async function layers(diff, by) {
       columns: [
         { title: "layer", value: (layer) => layer.name, wide: true },
         { title: "changed tensors", value: (layer) => layer.changed_tensors, show: (layer) => `${count(layer.changed_tensors)} of ${count(layer.tensors)}`, right: true },
+        { title: "added", value: (layer) => layer.added_tensors, right: true },
+        { title: "removed", value: (layer) => layer.removed_tensors, right: true },
         { title: "bytes", value: (layer) => layer.bytes, show: (layer) => bytes(layer.bytes), right: true },
         { title: "changed", value: (layer) => layer.changed_bytes, show: (layer) => bytes(layer.changed_bytes), right: true },
-        { title: "changed share", value: (layer) => (isFrozen(layer) ? "frozen" : share(layer.changed_bytes, layer.bytes)), right: true },
-        { title: "largest relative norm", value: (layer) => layer.largest_norm ?? "", show: (layer) => number(layer.largest_norm), right: true },
+        { title: "changed share", value: fate, right: true },
+        { title: "largest relative norm of a tensor", value: (layer) => layer.largest_norm ?? "", show: (layer) => number(layer.largest_norm), right: true },
         { title: "new NaN", value: (layer) => layer.new_nans ?? "", right: true },
       ],
     }),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several views share.
 
-import { link } from "./address.js";
+import { link, valuesByName } from "./address.js";
 import { ask } from "./api.js";
 import { h, newId } from "./dom.js";
 import { printable, stepName } from "./format.js";
@@ -36,7 +36,7 @@ export function form(title, fields, change, button = "Show") {
       "aria-label": title,
       onsubmit: (event) => {
         event.preventDefault();
-        change(Object.fromEntries(new FormData(event.target)));
+        change(valuesByName(new FormData(event.target)));
       },
     },
     fields,
@@ -63,6 +63,14 @@ export async function newestStep() {
 
 export function empty() {
   return h("p", { class: "note" }, "The store has no checkpoint yet.");
+}
+
+/** What a view of a damaged store leaves out. */
+export function damage(errors) {
+  if (!errors?.length) return null;
+  return h("div", { class: "error", role: "alert" },
+    h("p", {}, "The store is damaged. This view may leave out what cannot be read:"),
+    h("ul", {}, errors.map((error) => h("li", {}, printable(error)))));
 }
 
 /** Shows what a promise gives, or why it gives nothing. The rest of the view does not wait for it. */

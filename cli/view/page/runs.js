@@ -6,7 +6,7 @@ import { ask } from "./api.js";
 import { lineage, lineChart } from "./charts.js";
 import { h } from "./dom.js";
 import { bytes, count, metrics, number, stepName, time } from "./format.js";
-import { empty, field, form, section, stepLink } from "./parts.js";
+import { damage, empty, field, form, section, stepLink } from "./parts.js";
 import { pagedTable, table } from "./table.js";
 
 // Runs that the graph and the curves show. The tables have all.
@@ -24,6 +24,7 @@ export async function showRuns({ get, change }) {
   const places = new Map(runs.map((run, i) => [run.run, i]));
   curves.runs.sort((a, b) => places.get(a.run) - places.get(b.run));
   return [
+    damage(curves.errors),
     lineage("Lineage of runs", {
       runs: runs.slice(0, MAX_RUNS),
       href: (run, step) => link("step", { step: `${run}@${step}` }),
@@ -70,8 +71,7 @@ async function curveSection(curves, get, change) {
 function chart(curves, shown, highest, log) {
   const series = shown.map((run) => {
     const best = highest ? run.highest : run.lowest;
-    const point = run.points.find(({ first, last }) => Number(first) <= Number(best) && Number(best) <= Number(last));
-    const y = point && (highest ? point.max : point.min);
+    const y = highest ? run.highest_value : run.lowest_value;
     return {
       name: run.run,
       points: run.points.map((one) => ({
@@ -81,7 +81,7 @@ function chart(curves, shown, highest, log) {
         high: one.max,
         title: `${run.run}@${one.first}${one.values > 1 ? ` to ${one.last}: mean` : ":"} ${number(one.mean)}`,
       })),
-      best: point && { x: Number(best), y, title: `best of ${run.run}: step ${best}, ${number(y)}` },
+      best: best !== null && { x: Number(best), y: Number(y), title: `best of ${run.run}: step ${best}, ${number(y)}` },
     };
   });
   const most = Math.max(...shown.map((run) => run.steps_a_point), 1);
@@ -107,14 +107,7 @@ function bestTable(curves, highest) {
       { title: "step", value: (run) => run[side] ?? "", right: true,
         show: (run) => (run[side] === null ? "" : stepLink({ run: run.run, step: run[side] }, String(run[side]))) },
       { title: side, right: true,
-        value: (run) => {
-          const values = run.points.map((point) => (highest ? point.max : point.min));
-          return values.length === 0 ? "" : highest ? Math.max(...values) : Math.min(...values);
-        },
-        show: (run) => {
-          const values = run.points.map((point) => (highest ? point.max : point.min));
-          return values.length === 0 ? "" : number(highest ? Math.max(...values) : Math.min(...values));
-        } },
+        value: (run) => run[`${side}_value`] ?? "", show: (run) => number(run[`${side}_value`]) },
     ],
   });
 }

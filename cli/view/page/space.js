@@ -4,21 +4,28 @@
 import { ask } from "./api.js";
 import { barChart, lineChart } from "./charts.js";
 import { h } from "./dom.js";
-import { bytes, count, share, time } from "./format.js";
-import { empty, field, form, later, section, stepLink } from "./parts.js";
+import { bytes, count, printable, share, time } from "./format.js";
+import { damage, empty, field, form, later, section, stepLink } from "./parts.js";
 import { facts, pagedTable, table } from "./table.js";
 
 const RULES = ["keep-last", "keep-every", "keep-best", "keep-within", "keep-tag"];
 
-export async function showSpace({ get, change }) {
+export async function showSpace({ get, all, change }) {
   const space = await ask("space");
   if (space.steps === 0) return empty();
   return [
+    damage(space.errors),
     stepsChart(space),
     later(statsSections(), "Sizes and codecs"),
     later(sharingSection(), "Sharing"),
-    await forgetSection(get, change),
+    await forgetSection(get, all, change).catch(failed),
   ];
+}
+
+// A damaged store may lack the list of its runs.
+function failed(error) {
+  if (error.name === "AbortError") throw error;
+  return section("What forget would free", h("p", { class: "error" }, printable(error.message)));
 }
 
 function stepsChart(space) {
@@ -114,23 +121,29 @@ async function sharingSection() {
   );
 }
 
-async function forgetSection(get, change) {
+async function forgetSection(get, all, change) {
   const runs = await ask("runs");
   const controls = form("What forget would do", [
     field("Run", "run", get("run") || "main", { choices: runs.map((run) => run.run) }),
     field("Keep last", "keep-last", get("keep-last"), { hint: "3" }),
     field("Keep every", "keep-every", get("keep-every"), { hint: "1000" }),
-    field("Keep best", "keep-best", get("keep-best"), { hint: "loss:3" }),
+    severalFields("Keep best", "keep-best", all("keep-best"), "loss:3"),
     field("Keep within", "keep-within", get("keep-within"), { hint: "7d" }),
-    field("Keep tag", "keep-tag", get("keep-tag"), { hint: "release, or *" }),
+    severalFields("Keep tag", "keep-tag", all("keep-tag"), "release, or *"),
   ], change, "Foretell");
-  const rules = Object.fromEntries(RULES.map((rule) => [rule, get(rule)]).filter(([, value]) => value));
+  const rules = Object.fromEntries(RULES.map((rule) => [rule, all(rule).filter(Boolean)]).filter(([, values]) => values.length > 0));
   return section(
     "What forget would free",
     h("p", { class: "note" }, "A step stays if one of the rules keeps it. Nothing is dropped here."),
     controls,
     Object.keys(rules).length > 0 && later(forgetResult(get("run") || "main", rules), "What forget would free"),
   );
+}
+
+// A rule of which forget takes several: a field for each, and an empty one.
+function severalFields(label, name, values, hint) {
+  const shown = values.filter(Boolean);
+  return [...shown, ""].map((value, i) => field(i === 0 ? label : `${label}, also`, name, value, { hint }));
 }
 
 function shellWord(text) {
@@ -153,7 +166,7 @@ async function forgetResult(run, rules) {
       { title: "reasons", value: (row) => row.reasons.join(", "), wide: true },
     ],
   });
-  const words = Object.entries(rules).map(([rule, value]) => `--${rule} ${shellWord(value)}`);
+  const words = Object.entries(rules).flatMap(([rule, values]) => values.map((value) => `--${rule} ${shellWord(value)}`));
   return [
     facts([
       ["would drop", `${count(whole.num_dropped)} of ${count(whole.decisions.total)} steps`],

@@ -7,11 +7,12 @@ import { barChart, figure, treemap } from "./charts.js";
 import { h, s } from "./dom.js";
 import { bytes, count, countOf, integer, metrics, number, printable, shape, share, stepName, time } from "./format.js";
 import { empty, field, form, later, newestStep, section, stepLink, tensorLink } from "./parts.js";
-import { facts, pagedTable, table } from "./table.js";
+import { facts, pagedTable } from "./table.js";
 
 const ROLES = ["parameter", "optimizer", "buffer", "other"];
 // Ranks that are drawn. The table has all.
 const MAX_RANKS = 64;
+const MAX_IN_A_ROW = 6;
 
 export async function showStep({ get, change }) {
   const asked = get("step") || (await newestStep());
@@ -124,11 +125,11 @@ async function tensors(step, glob) {
 }
 
 async function ranks(step, shown) {
-  const held = await ask("ranks", { step, limit: 1000 });
+  const get = ({ offset, limit }) => ask("ranks", { step, offset, limit });
+  const held = await get({ offset: 0, limit: MAX_RANKS });
   const topology = held.topology;
   if (!held.has_ranks && held.total <= 1 && !topology) return null;
   const what = held.has_ranks ? "rank" : "shard";
-  const rows = held.rows.map((row) => ({ ...row, name: `${what} ${row[what]}` }));
   return section(
     "Topology",
     topology && facts(Object.entries(topology).map(([name, value]) => [name, String(value)])),
@@ -136,20 +137,18 @@ async function ranks(step, shown) {
     barChart(`Bytes that each ${what} of ${step} holds`, {
       wholeName: "all tensors",
       partName: "optimizer",
-      rows: rows.slice(0, MAX_RANKS).map((row) => ({
-        name: row.name,
+      rows: held.rows.map((row) => ({
+        name: `${what} ${row[what]}`,
         whole: Number(row.bytes),
         part: Number(row.bytes_by_role.optimizer ?? 0),
         text: `${bytes(row.bytes)}, ${count(row.shards)} shards`,
       })),
-      note: rows.length > MAX_RANKS ? `The first ${MAX_RANKS} of ${count(held.total)}. The table has more.` : null,
+      note: held.total > held.rows.length ? `The first ${MAX_RANKS} of ${count(held.total)}. The table has more.` : null,
     }),
-    table({
+    await pagedTable({
       caption: held.has_ranks ? `What each rank of ${step} holds` : `Shards of ${step} by number`,
-      rows,
-      total: held.total,
-      offset: 0,
-      limit: 1000,
+      key: "ranks-",
+      ask: get,
       columns: [
         { title: what, value: (row) => row[what], right: true },
         { title: "shards", value: (row) => row.shards, show: (row) => count(row.shards), right: true },
@@ -164,26 +163,46 @@ async function ranks(step, shown) {
   );
 }
 
-// The place of each rank: neighbours differ in the first kind of the order.
-function coordinates(topology, rank) {
-  const place = {};
-  let rest = rank;
-  for (const kind of topology.rank_order.split("-")) {
-    const degree = Math.max(1, Number(topology[kind] ?? 1));
-    place[kind] = rest % degree;
-    rest = Math.floor(rest / degree);
-  }
-  return place;
+const degreeOf = (topology, kind) => Math.max(1, Number(topology[kind] ?? 1));
+
+/**
+ * The place of a rank in each kind of parallelism: neighbours differ in the first kind of the order. Ranks that share
+ * experts are ranks of dp and cp, so ep is no axis of its own. Experts have a grid in which ep takes the place of cp and
+ * of a part of dp, as Megatron has it.
+ */
+export function coordinates(topology, rank) {
+  const kinds = topology.rank_order.split("-");
+  const walk = (degrees) => {
+    const place = {};
+    let rest = rank;
+    for (const kind of kinds) {
+      const degree = degrees[kind] ?? degreeOf(topology, kind);
+      place[kind] = rest % degree;
+      rest = Math.floor(rest / degree);
+    }
+    return place;
+  };
+  const [dp, cp, ep] = ["dp", "cp", "ep"].map((kind) => degreeOf(topology, kind));
+  return { ...walk({ ep: 1 }), ep: walk({ cp: 1, dp: Math.max(1, (dp * cp) / ep) }).ep };
 }
 
-// Stages of the pipeline lie across, and data parallel replicas down.
+// How many ranks lie side by side: those of one place in the outermost kind, such as a stage of the pipeline, or a part
+// of them if they are too many.
+function ranksInARow(topology, world, most) {
+  const outermost = topology.rank_order.split("-").findLast((kind) => kind !== "ep" && degreeOf(topology, kind) > 1);
+  const side = Math.max(1, Math.floor(Number(topology.world_size) / degreeOf(topology, outermost)));
+  const fits = [...Array(most + 1).keys()].findLast((ranks) => ranks > 1 && side % ranks === 0);
+  return Math.min(world, side === 1 ? most : fits ?? most);
+}
+
+// Ranks lie in the order of their numbers, from left to right and then down.
 function topologyDrawing(step, topology, held) {
   const world = Math.min(Number(topology.world_size), MAX_RANKS);
   if (world <= 1) return null;
   const bytesOf = new Map(held.rows.map((row) => [row.rank ?? row.shard, Number(row.bytes)]));
   const kinds = topology.rank_order.split("-").filter((kind) => Number(topology[kind] ?? 1) > 1);
   const boxWidth = 110;
-  const perRow = Math.max(1, Math.min(6, Number(topology.pp) > 1 ? Number(topology.tp) * Number(topology.pp) : world, world));
+  const perRow = ranksInARow(topology, world, MAX_IN_A_ROW);
   const height = Math.ceil(world / perRow) * 54 + 8;
   const most = Math.max(...bytesOf.values(), 1);
   const svg = s("svg", { viewBox: `0 0 760 ${height}`, role: "img", class: "plot", "aria-label": printable(`Ranks of ${step}`) });

@@ -8,10 +8,12 @@ import { count, printable } from "./format.js";
 // Rows of one question for a CSV of all rows.
 const CSV_ROWS = 200;
 
+const NUMBER = /^-(\d+|Infinity)$/;
+
 function csvCell(value) {
   let text = value === null || value === undefined ? "" : String(value);
-  // A spreadsheet would run a name that starts like a formula.
-  if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+  // A spreadsheet would run a name that starts like a formula. Numbers that JSON cannot hold come as text.
+  if (typeof value === "string" && /^[=+\-@\t\r]/.test(text) && !NUMBER.test(text)) text = `'${text}`;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

@@ -13,6 +13,7 @@ import { facts, pagedTable, table } from "./table.js";
 const SHOWN_VALUES = 16;
 // Changes whose values are compared. Each reads the tensor twice.
 const COMPARED_CHANGES = 8;
+const DRAWN_CHANGES = 50;
 const DRAWN_SHARDS = 6;
 const WORDED_SHARDS = 8;
 
@@ -161,13 +162,14 @@ function rowWords(row) {
 
 async function history(found, name) {
   const { run } = found;
-  let first = null;
+  let newest = null; // the plots show the newest changes, whichever rows the table shows
   const changes = await pagedTable({
     caption: `Steps of ${run} at which ${name} changed`,
     order: "down",
+    limit: DRAWN_CHANGES,
     ask: async ({ offset, limit, order }) => {
       const answer = await ask("log", { run, name, order, offset, limit });
-      first ??= answer;
+      if (offset === 0 && order === "down") newest ??= answer;
       return answer;
     },
     columns: [
@@ -177,7 +179,8 @@ async function history(found, name) {
       { title: "stored", value: (row) => row.stored_bytes, show: (row) => bytes(row.stored_bytes), right: true },
     ],
   });
-  const rows = first.rows.toReversed();
+  newest ??= await ask("log", { run, name, order: "down", limit: DRAWN_CHANGES });
+  const rows = newest.rows.toReversed();
   return section(
     "History",
     rows.length > 1 && lineChart(`Bytes of ${name} that changed`, {
@@ -186,7 +189,7 @@ async function history(found, name) {
         name: title,
         points: rows.map((row) => ({ x: Number(row.step), y: Number(row[key]), title: `step ${row.step}: ${title} ${bytes(row[key])}` })),
       })),
-      note: first.total > rows.length ? `The last ${rows.length} of ${count(first.total)} changes.` : null,
+      note: newest.total > rows.length ? `The last ${rows.length} of ${count(newest.total)} changes.` : null,
     }),
     changes,
     rows.length > 1 && later(amounts(run, name, rows), "How much it changed"),
@@ -231,16 +234,15 @@ async function amounts(run, name, rows) {
 }
 
 async function shards(found, name, id) {
-  const answer = await ask("shards", { step: id, name, limit: 1000 });
-  if (answer.total <= 1 && answer.rows[0]?.rank === undefined) return null;
-  return section("Shards", table({
+  const get = ({ offset, limit }) => ask("shards", { step: id, name, offset, limit });
+  const first = await get({ offset: 0, limit: 1 });
+  if (first.total <= 1 && first.rows[0]?.rank === undefined) return null;
+  return section("Shards", await pagedTable({
     caption: `Shards of ${name} at ${id}`,
-    rows: answer.rows,
-    total: answer.total,
-    offset: 0,
-    limit: 1000,
+    key: "shards-",
+    ask: get,
     columns: [
-      ...(answer.rows[0]?.rank === undefined ? [] : [{ title: "rank", value: (row) => row.rank, right: true }]),
+      ...(first.rows[0]?.rank === undefined ? [] : [{ title: "rank", value: (row) => row.rank, right: true }]),
       { title: "shard", value: (row) => row.shard, right: true },
       { title: "dtype", value: (row) => row.dtype },
       { title: "shape", value: (row) => shape(row.shape) },
