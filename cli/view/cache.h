@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Keeps the last few answers about steps, which never change. Thread rule: any thread. What is made
-// is made once: who asks for the same meanwhile waits for it, and gets its error, too.
+// is made once: who asks for the same meanwhile waits for it, and gets its error, too. If who makes
+// it is stopped, one of those who wait makes it.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "base/guarded.h"
+#include "base/stop.h"
 #include "varve/result.h"
 
 namespace varve::internal::cli {
@@ -30,7 +32,11 @@ class Cache {
   Result<std::shared_ptr<const T>> Get(const std::string& key, const Make& make) {
     std::promise<Made> promise;
     uint64_t number = 0;
-    if (const auto kept = FindOrAdd(key, promise, &number)) return kept->get();
+    while (const auto kept = FindOrAdd(key, promise, &number)) {
+      const Made& made = kept->get();
+      const bool was_stopped = made.status().code() == StatusCode::kAborted;
+      if (!was_stopped || StopFlag().is_set()) return made;
+    }
     const Made made = Guarded("answering", [&]() -> Made {
       VARVE_ASSIGN_OR_RETURN(T value, make());
       return std::make_shared<const T>(std::move(value));

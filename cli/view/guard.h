@@ -4,9 +4,9 @@
 // machine can reach the port, and so can every page that the same browser shows.
 //
 //   VARVE_ASSIGN_OR_RETURN(const std::string token, MakeToken());
-//   const Guard guard(token, port);
-//   const Guard::Verdict verdict = guard.Examine(request);
-//   if (verdict.refusal) return *verdict.refusal;
+//   Guard guard(token, port);
+//   Guard::Verdict verdict = guard.Examine(request);
+//   if (verdict.response) return *std::move(verdict.response);
 //   ...                                               // verdict.path is what was asked for
 //
 // Thread rule: any thread, once made.

@@ -3,7 +3,9 @@
 // The only file that knows cpp-httplib.
 #include "cli/view/http_server.h"
 
+#include <arpa/inet.h>
 #include <httplib.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -20,15 +22,15 @@
 
 #include "base/file_descriptor.h"
 #include "base/guarded.h"
+#include "cli/view/connection.h"
 
 namespace varve::internal::cli {
 namespace {
 
 // A browser keeps up to six connections open, and each holds a thread while it is open.
 constexpr size_t kNumThreads = 64;
-// How long an idle connection, or one whose request does not go on, keeps its thread. The end of
-// the server waits for it.
-constexpr time_t kIdleSeconds = 1;
+// Connections that wait for a thread. With more, nobody is let in, so that descriptors are left.
+constexpr size_t kMaxWaiting = 128;
 constexpr size_t kMaxRequestsOfConnection = 1000;
 // Of a browser, and of what the store opens for an answer.
 constexpr size_t kLeastDescriptors = 16;
@@ -77,6 +79,41 @@ void ToLibrary(HttpResponse from, httplib::Response* to) {
       });
 }
 
+// The library reads and writes a connection through this. Its own reads lines of any length, for
+// any time. Newer versions of the library want functions that older ones do not know.
+class BoundedStream : public httplib::Stream {
+ public:
+  explicit BoundedStream(Connection* connection) : connection_(connection) {}
+
+  bool is_readable() const override { return connection_->has_unread(); }
+  bool is_writable() const override { return connection_->AwaitWritable(); }
+  bool wait_readable() const { return true; }  // read waits
+  bool wait_writable() const { return connection_->AwaitWritable(); }
+  time_t duration() const { return 0; }
+  ssize_t read(char* to, size_t size) override { return connection_->Read(to, size); }
+  ssize_t write(const char* from, size_t size) override { return connection_->Write(from, size); }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+    GetAddress(::getpeername, &ip, &port);
+  }
+  void get_local_ip_and_port(std::string& ip, int& port) const override {
+    GetAddress(::getsockname, &ip, &port);
+  }
+  socket_t socket() const override { return connection_->socket(); }
+
+ private:
+  void GetAddress(int (*get)(int, sockaddr*, socklen_t*), std::string* ip, int* port) const {
+    sockaddr_in address{};
+    socklen_t size = sizeof(address);
+    if (get(socket(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return;
+    char text[INET_ADDRSTRLEN] = "";
+    if (address.sin_family != AF_INET) return;
+    *ip = ::inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text)) != nullptr ? text : "";
+    *port = ntohs(address.sin_port);
+  }
+
+  Connection* const connection_;
+};
+
 // The threads that answer. The library's own pool ends the program if it gets only some of its
 // threads.
 class Workers : public httplib::TaskQueue {
@@ -98,12 +135,16 @@ class Workers : public httplib::TaskQueue {
   using Taken = decltype(std::declval<httplib::TaskQueue>().enqueue(nullptr));
   Taken enqueue(std::function<void()> job) override {
     {
-      const std::scoped_lock lock(mutex_);
+      std::unique_lock lock(mutex_);
+      has_room_.wait(lock, [this] { return is_ended_ || jobs_.size() < kMaxWaiting; });
       jobs_.push_back(std::move(job));
+      num_waiting_ = jobs_.size();
     }
     changed_.notify_one();
     return Taken(true);
   }
+
+  bool has_waiting() const { return num_waiting_ > 0; }
 
   // Waits until all jobs are done.
   void shutdown() override {
@@ -112,6 +153,7 @@ class Workers : public httplib::TaskQueue {
       is_ended_ = true;
     }
     changed_.notify_all();
+    has_room_.notify_all();
     threads_.clear();
   }
 
@@ -123,7 +165,9 @@ class Workers : public httplib::TaskQueue {
       if (jobs_.empty()) return;
       const std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
+      num_waiting_ = jobs_.size();
       lock.unlock();
+      has_room_.notify_one();
       Status done = Guarded("answering", [&job] {
         job();
         return Status::Ok();
@@ -135,9 +179,58 @@ class Workers : public httplib::TaskQueue {
   const std::function<void(Status)> failed_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
+  std::condition_variable has_room_;
   std::deque<std::function<void()>> jobs_;
   bool is_ended_ = false;
-  std::vector<std::jthread> threads_;  // not guarded: the owner's
+  std::atomic<size_t> num_waiting_{0};  // the size of jobs_, without the mutex
+  std::vector<std::jthread> threads_;   // not guarded: the owner's
+};
+
+// The library's server, with connections whose bytes and time are bounded.
+class BoundedServer : public httplib::Server {
+ public:
+  // Who waits for a thread that answers.
+  std::function<bool()> in_haste = [] { return false; };
+
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    const CloseAtEnd close(socket);
+    Connection connection(socket, {}, in_haste);
+    BoundedStream stream(&connection);
+    bool is_answered = false;
+    for (size_t left = keep_alive_max_count_; left > 0 && connection.AwaitRequest(); --left) {
+      bool is_closed = false;
+      is_answered = Answer(*this, stream, /*is_last=*/left == 1, &is_closed);
+      if (!is_answered || is_closed) break;
+    }
+    return is_answered;
+  }
+
+  class CloseAtEnd {
+   public:
+    explicit CloseAtEnd(int socket) : socket_(socket) {}
+    ~CloseAtEnd() { ::shutdown(socket_.get(), SHUT_RDWR); }
+    CloseAtEnd(const CloseAtEnd&) = delete;
+    CloseAtEnd& operator=(const CloseAtEnd&) = delete;
+
+   private:
+    FileDescriptor socket_;
+  };
+
+  // Newer versions of the library want the addresses of the connection, too.
+  template <class Self>
+  static bool Answer(Self& self, BoundedStream& stream, bool is_last, bool* is_closed) {
+    if constexpr (requires { self.process_request(stream, is_last, *is_closed, nullptr); }) {
+      return self.process_request(stream, is_last, *is_closed, nullptr);
+    } else {
+      std::string client, server;
+      int client_port = 0, server_port = 0;
+      stream.get_remote_ip_and_port(client, client_port);
+      stream.get_local_ip_and_port(server, server_port);
+      return self.process_request(stream, client, client_port, server, server_port, is_last,
+                                  *is_closed, nullptr);
+    }
+  }
 };
 
 class LibraryServer : public HttpServer {
@@ -146,8 +239,10 @@ class LibraryServer : public HttpServer {
       : answer_(std::move(answer)),
         workers_(std::make_unique<Workers>([this](Status why) { EndBy(std::move(why)); })) {
     server_.new_task_queue = [this] { return workers_.release(); };
-    server_.set_keep_alive_timeout(kIdleSeconds);
-    server_.set_read_timeout(kIdleSeconds);
+    server_.in_haste = [this, workers = workers_.get()] {
+      return is_stopped_ || workers->has_waiting();
+    };
+    server_.set_keep_alive_timeout(1);  // is told to clients. Connection::Limits says what counts
     server_.set_keep_alive_max_count(kMaxRequestsOfConnection);
     server_.set_payload_max_length(0);
     server_.set_tcp_nodelay(true);
@@ -201,6 +296,7 @@ class LibraryServer : public HttpServer {
     return std::move(failure_.ok() ? run : failure_);
   }
   void Stop() override {
+    is_stopped_ = true;
     // A stop before the start would be lost.
     while (!server_.is_running() && !has_ended_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -216,14 +312,16 @@ class LibraryServer : public HttpServer {
       const std::scoped_lock lock(mutex_);
       if (failure_.ok()) failure_ = std::move(failure);
     }
+    is_stopped_ = true;
     server_.stop();
   }
 
   const Answer answer_;
   std::unique_ptr<Workers> workers_;  // until Run, which gives them to the library
-  httplib::Server server_;
+  BoundedServer server_;
   std::mutex mutex_;
   Status failure_;  // guarded by mutex_: of the first job that threw
+  std::atomic<bool> is_stopped_{false};
   std::atomic<bool> has_ended_{false};
   uint16_t port_ = 0;
 };

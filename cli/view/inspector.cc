@@ -131,19 +131,27 @@ HttpResponse Inspector::Respond(const std::string& path,
   }
   if (path == "api/job") return AwaitJob(Query(parameters));
   if (path == "api/show") PrepareSoon(Query(parameters).Text("step"));
-  return answers_.Start([this, path, parameters] {
-    const StopScope scope(&stop_);
+  return answers_.Start([this, path, parameters](const std::atomic<bool>* stop) {
+    const StopScope scope(stop);
     return ToResponse(AnswerApi(path, Query(parameters)));
   });
 }
 
 HttpResponse Inspector::AwaitJob(const Query& query) {
   const auto number = [&query]() -> Result<uint64_t> {
-    VARVE_RETURN_IF_ERROR(query.CheckNames("id"));
+    VARVE_RETURN_IF_ERROR(query.CheckNames("id giveup"));
     VARVE_RETURN_IF_ERROR(query.Needed("id").status());
     return query.Number("id", 0, UINT64_MAX);
   }();
-  return number.ok() ? answers_.Await(*number) : ToResponse(number.status());
+  if (!number.ok()) return ToResponse(number.status());
+  const Result<bool> gives_up = query.Flag("giveup");
+  if (!gives_up.ok()) return ToResponse(gives_up.status());
+  return *gives_up ? answers_.GiveUp(*number) : answers_.Await(*number);
+}
+
+void Inspector::Stop() {
+  stop_ = true;
+  answers_.Stop();
 }
 
 void Inspector::PrepareNewest() { PrepareSoon(""); }

@@ -38,7 +38,7 @@ class Inspector {
                        const std::multimap<std::string, std::string>& parameters);
 
   // Ends answers that take long. They say that they were stopped.
-  void Stop() { stop_ = true; }
+  void Stop();
 
   // Starts to make answers about the newest step before somebody asks for them.
   void PrepareNewest();
@@ -75,8 +75,8 @@ class Inspector {
 
   const std::string path_;
   const Open open_;
-  StorePool stores_;  // unless the path is a URL
-  std::atomic<bool> stop_{false};
+  StorePool stores_;               // unless the path is a URL
+  std::atomic<bool> stop_{false};  // ends what no request waits for
   Caches caches_;
 
   std::mutex check_mutex_;  // held throughout a check

@@ -26,9 +26,13 @@ HttpResponse Refuse(int status, const char* code, const std::string& why) {
   return {.status = status, .body = error.dump()};
 }
 
-HttpResponse MakeGuarded(const SlowAnswers::Make& make) {
+HttpResponse RefuseGone() {
+  return Refuse(410, "not found", "nobody makes this answer any more: ask for it again");
+}
+
+HttpResponse MakeGuarded(const SlowAnswers::Make& make, const std::atomic<bool>* stop) {
   try {
-    return make();
+    return make(stop);
   } catch (const std::exception&) {
     return Refuse(500, "internal", "an exception, as when memory runs out");
   }
@@ -37,7 +41,8 @@ HttpResponse MakeGuarded(const SlowAnswers::Make& make) {
 }  // namespace
 
 HttpResponse SlowAnswers::Start(const Make& make) {
-  Job job{.started = std::chrono::steady_clock::now()};
+  Job job{.started = std::chrono::steady_clock::now(),
+          .stop = std::make_shared<std::atomic<bool>>(false)};
   uint64_t number = 0;
   Status started;
   {
@@ -46,9 +51,10 @@ HttpResponse SlowAnswers::Start(const Make& make) {
     if (jobs_.size() >= kMaxJobs) {
       return Refuse(503, "unavailable", "too many answers are being made: ask again later");
     }
+    *job.stop = is_stopped_;
     started = Guarded("starting a thread", [&] {
-      job.made = std::async(std::launch::async, [make] {
-                   HttpResponse response = MakeGuarded(make);
+      job.made = std::async(std::launch::async, [make, stop = job.stop] {
+                   HttpResponse response = MakeGuarded(make, stop.get());
                    return Made{std::move(response), std::chrono::steady_clock::now()};
                  }).share();
       number = ++last_number_;
@@ -56,7 +62,7 @@ HttpResponse SlowAnswers::Start(const Make& make) {
       return Status::Ok();
     });
   }
-  if (!started.ok()) return MakeGuarded(make);
+  if (!started.ok()) return MakeGuarded(make, job.stop.get());
   return Wait(number, job);
 }
 
@@ -65,22 +71,36 @@ HttpResponse SlowAnswers::Await(uint64_t job) {
   {
     const std::scoped_lock lock(mutex_);
     const auto at = jobs_.find(job);
-    if (at == jobs_.end()) {
-      return Refuse(410, "not found", "nobody makes this answer any more: ask for it again");
-    }
+    if (at == jobs_.end()) return RefuseGone();
     found = at->second;
   }
   return Wait(job, found);
 }
 
-// Forgets answers that nobody has asked for in time, or all that are ready if there are too many.
-// Call it under the mutex.
+HttpResponse SlowAnswers::GiveUp(uint64_t job) {
+  const std::scoped_lock lock(mutex_);
+  const auto at = jobs_.find(job);
+  if (at == jobs_.end()) return RefuseGone();
+  *at->second.stop = true;
+  at->second.is_given_up = true;  // it is removed when its thread has ended
+  return {.status = 200, .body = nlohmann::ordered_json{{"job", job}}.dump()};
+}
+
+void SlowAnswers::Stop() {
+  const std::scoped_lock lock(mutex_);
+  is_stopped_ = true;
+  for (auto& [number, job] : jobs_) *job.stop = true;
+}
+
+// Forgets answers that were given up, those that nobody has asked for in time, or all that are
+// ready if there are too many. Call it under the mutex.
 void SlowAnswers::ForgetOld() {
   const auto now = std::chrono::steady_clock::now();
   const auto kept = jobs_.size() < kMaxJobs ? kKept : std::chrono::minutes(0);
   std::erase_if(jobs_, [now, kept](const auto& entry) {
-    const auto& made = entry.second.made;
-    return IsReady(made) && now - made.get().finished >= kept;
+    const auto& [number, job] = entry;
+    if (!IsReady(job.made)) return false;
+    return job.is_given_up || now - job.made.get().finished >= kept;
   });
 }
 

@@ -51,9 +51,11 @@ async function get(what, parameters, signal) {
 // An answer that takes long has a number. It is lost if nobody asks for it in time.
 async function whole(response, what, parameters, signal) {
   const key = {};
+  let number = null;
   try {
     while (response.status === 202) {
       const { job } = await response.json();
+      number = job;
       waiting.set(key, what);
       showWaiting();
       await new Promise((done) => setTimeout(done, PAUSE_MS));
@@ -61,6 +63,10 @@ async function whole(response, what, parameters, signal) {
       if (response.status === 410) response = await get(what, parameters, signal);
     }
     return response;
+  } catch (error) {
+    // A check goes on, and the view Health shows it later.
+    if (error.name === "AbortError" && number !== null && what !== "check") get("job", { id: number, giveup: 1 }).catch(() => {});
+    throw error;
   } finally {
     if (waiting.delete(key)) showWaiting();
   }

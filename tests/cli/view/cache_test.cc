@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <latch>
 #include <stdexcept>
 #include <thread>
+
+#include "varve/stop.h"
 
 namespace varve::internal::cli {
 namespace {
@@ -61,6 +64,49 @@ TEST(CacheTest, WhatTakesLongStopsNobodyElse) {
   maker.join();
   waiter.join();
   EXPECT_EQ(times, 1);
+}
+
+TEST(CacheTest, WhoWaitsMakesItIfTheMakerIsStopped) {
+  Cache<int> cache(2);
+  std::latch started(1), may_end(1);
+  std::jthread maker([&] {
+    const auto stopped = cache.Get("a", [&]() -> Result<int> {
+      started.count_down();
+      may_end.wait();
+      return Status::Aborted("stopped");
+    });
+    EXPECT_EQ(stopped.status().code(), StatusCode::kAborted);
+  });
+  started.wait();
+  std::jthread waiter([&] { EXPECT_EQ(**cache.Get("a", [] { return Make(2); }), 2); });
+  may_end.count_down();
+}
+
+TEST(CacheTest, WhoIsStoppedDoesNotMakeIt) {
+  Cache<int> cache(2);
+  const std::atomic<bool> stop{true};
+  const StopScope scope(&stop);
+  std::latch started(1), may_end(1);
+  std::jthread maker([&] {
+    cache
+        .Get("a",
+             [&]() -> Result<int> {
+               started.count_down();
+               may_end.wait();
+               return Status::Aborted("stopped");
+             })
+        .status()
+        .IgnoreError();
+  });
+  started.wait();
+  std::jthread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    may_end.count_down();
+  });
+  int times = 0;
+  const auto got = cache.Get("a", [&] { return Make(++times); });
+  EXPECT_EQ(got.status().code(), StatusCode::kAborted);
+  EXPECT_EQ(times, 0);
 }
 
 }  // namespace

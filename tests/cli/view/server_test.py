@@ -3,9 +3,12 @@
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
+import threading
+import time
 import unittest
 import urllib.parse
 
@@ -143,6 +146,67 @@ class GuardTest(ViewCase):
                     except ConnectionError:
                         pass
             self.assertEqual(view.ask("runs"), self.json("runs"))
+
+    def peak_kib(self, view):
+        """The most memory that the view has had."""
+        status = pathlib.Path(f"/proc/{view.process.pid}/status").read_text(encoding="ascii")
+        return int(re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[1])
+
+    def test_a_request_without_end_takes_no_memory(self):
+        """It comes from who has no token: a line, a header and headers that never end."""
+        most = 1 << 30
+        with self.view() as view:
+            view.ask("runs")
+            before = self.peak_kib(view)
+            for start, part in (
+                (b"", b"x" * (1 << 20)),
+                (b"GET / HTTP/1.1\r\na: ", b"x" * (1 << 20)),
+                (b"GET / HTTP/1.1\r\n", b"a: b\r\n" * (1 << 18)),
+            ):
+                with socket.create_connection(("127.0.0.1", view.port)) as connection:
+                    sent = 0
+                    try:
+                        connection.sendall(start)
+                        while sent < most:
+                            connection.sendall(part)
+                            sent += len(part)
+                    except ConnectionError:
+                        pass
+                    self.assertLess(sent, most, "all of it was taken")
+            self.assertLess(self.peak_kib(view) - before, 50_000)
+            self.assertEqual(view.ask("runs"), self.json("runs"))
+
+    def test_who_drips_keeps_nobody_waiting(self):
+        """Each of many connections sends a byte now and then, and a new one follows each that ends."""
+        self.addCleanup(socket.setdefaulttimeout, socket.getdefaulttimeout())
+        socket.setdefaulttimeout(PATIENCE)
+        with self.view() as view:
+            told = self.json("runs")
+            ended = threading.Event()
+
+            def drip():
+                while not ended.is_set():
+                    try:
+                        with socket.create_connection(("127.0.0.1", view.port)) as connection:
+                            while not ended.wait(0.5):
+                                connection.sendall(b"x")
+                    except OSError:
+                        pass
+
+            threads = [threading.Thread(target=drip) for _ in range(100)]
+            for thread in threads:
+                thread.start()
+            try:
+                ended.wait(1)  # so that they hold all that they can
+                started = time.monotonic()
+                for _ in range(5):
+                    self.assertEqual(view.ask("runs"), told)
+                took = time.monotonic() - started
+            finally:
+                ended.set()
+                for thread in threads:
+                    thread.join()
+            self.assertLess(took, 30)  # it takes one, also on a busy machine
 
     def test_only_this_machine_reaches_it(self):
         with self.view() as view:

@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace varve::internal::cli {
@@ -18,13 +20,13 @@ using ::testing::HasSubstr;
 constexpr std::chrono::milliseconds kNone{0};
 constexpr std::chrono::hours kForever{1};
 
-HttpResponse Hello() { return {.status = 200, .body = "hello"}; }
+HttpResponse Hello(const std::atomic<bool>* = nullptr) { return {.status = 200, .body = "hello"}; }
 
 // An answer that is made when the test says so.
 class Held {
  public:
   SlowAnswers::Make make() {
-    return [end = end_.get_future().share()] {
+    return [end = end_.get_future().share()](const std::atomic<bool>*) {
       end.wait();
       return Hello();
     };
@@ -97,8 +99,35 @@ TEST(SlowAnswersTest, TooManyAreRefusedUntilOneIsReady) {
 
 TEST(SlowAnswersTest, AnExceptionIsAnAnswer) {
   SlowAnswers answers(kForever);
-  const auto fail = []() -> HttpResponse { throw std::bad_alloc(); };
+  const auto fail = [](const std::atomic<bool>*) -> HttpResponse { throw std::bad_alloc(); };
   EXPECT_EQ(answers.Start(fail).status, 500);
+}
+
+// Makes an answer that ends only when it is told to.
+HttpResponse UntilStopped(const std::atomic<bool>* stop) {
+  while (!*stop) std::this_thread::yield();
+  return {.status = 503};
+}
+
+TEST(SlowAnswersTest, WhatIsGivenUpEnds) {
+  SlowAnswers answers(kNone);
+  const uint64_t job = JobOf(answers.Start(UntilStopped));
+  const uint64_t other = JobOf(answers.Start(UntilStopped));
+  EXPECT_EQ(answers.GiveUp(job).status, 200);
+  EXPECT_EQ(AwaitWhole(&answers, job).status, 503);
+  EXPECT_EQ(answers.GiveUp(job).status, 410);
+  EXPECT_EQ(answers.Await(other).status, 202);
+  EXPECT_EQ(answers.GiveUp(other).status, 200);
+}
+
+TEST(SlowAnswersTest, AStopEndsAllAndWhatComesLater) {
+  SlowAnswers answers(kNone);
+  const uint64_t job = JobOf(answers.Start(UntilStopped));
+  answers.Stop();
+  EXPECT_EQ(AwaitWhole(&answers, job).status, 503);
+  HttpResponse later = answers.Start(UntilStopped);
+  if (later.status == 202) later = AwaitWhole(&answers, JobOf(later));
+  EXPECT_EQ(later.status, 503);
 }
 
 }  // namespace
