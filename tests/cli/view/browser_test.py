@@ -7,13 +7,18 @@ Needs Debian's chromium and chromium-driver, and the packages of tests/support/b
 
 import contextlib
 import csv
+import functools
+import http.server
+import json
 import math
 import os
 import pathlib
 import random
 import re
 import struct
+import subprocess
 import sys
+import threading
 import unittest
 from unittest import mock
 from xml.etree import ElementTree
@@ -40,6 +45,41 @@ ON_PAPER, SAVED_FILES, TEXTS_OF_SVG = (
     for name in ("on_paper.js", "saved_files.js", "texts_of_svg.js")
 )
 AXE = pathlib.Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def places(topology):
+    """Of each rank what its box says, as Megatron's RankGenerator has it, and independent of the page.
+
+    Neighbours differ in the first kind of the order. Expert parallelism lies within the data parallel ranks,
+    so it has no part in the grid of the others. Experts have their own grid, with a smaller dp and no cp.
+    """
+
+    def grid(degrees):
+        found = [{}]
+        for kind in reversed(topology["rank_order"].split("-")):
+            found = [
+                place | {kind: number} for place in found for number in range(degrees.get(kind, 1))
+            ]
+        return found
+
+    degrees = {kind: topology[kind] for kind in ("tp", "cp", "dp", "pp")}
+    experts = topology["dp"] * topology["cp"] // topology["ep"]
+    of_experts = {
+        "tp": topology["tp"],
+        "ep": topology["ep"],
+        "dp": experts,
+        "pp": topology["pp"],
+    }
+    shown = [kind for kind in topology["rank_order"].split("-") if topology[kind] > 1]
+    return [
+        " ".join(f"{kind} {(place | {'ep': other['ep']})[kind]}" for kind in shown)
+        for place, other in zip(grid(degrees), grid(of_experts), strict=True)
+    ]
 
 
 class BrowserTest(unittest.TestCase):
@@ -518,6 +558,8 @@ class BrowserTest(unittest.TestCase):
             text = self.open(link("tensor", step=f"main@{step}", name="i"), store)
             for value in values:
                 self.assertIn(str(value), text)
+            # A spreadsheet gets them as numbers.
+            self.assertIn(f"\n1,{values[1]}\r\n", "".join(self.saved_files()))
 
     def test_an_answer_that_takes_long_is_awaited(self):
         """The page is told twice that sharing is computed, and once that its answer is lost."""
@@ -548,6 +590,200 @@ class BrowserTest(unittest.TestCase):
         status = self.browser.find_element(By.ID, "status").text
         self.assertNotIn("Computing", status)
 
+    def drawn_ranks(self):
+        """Labels of the drawing: what each rank is, and where."""
+        texts = self.browser.execute_script(
+            "const plot = [...document.querySelectorAll('figure')].find("
+            "(one) => one.querySelector('figcaption').textContent === 'Which rank is where');"
+            "return [...plot.querySelectorAll('text')].map((text) => text.textContent);"
+        )
+        return dict(zip((text.split(":")[0] for text in texts[::2]), texts[1::2], strict=True))
+
+    def test_places_of_ranks_are_those_of_the_command(self):
+        """Ranks of one place in tensor parallelism hold the same part of a tensor that it cuts."""
+        self.open(link("step", step="main@2"), self.group)
+        drawn = self.drawn_ranks()
+        topology = harness.varve_json(self.group, "show", 2)["topology"]
+        self.assertEqual(drawn, {f"rank {i}": text for i, text in enumerate(places(topology))})
+        held = {}
+        for shard in harness.varve_json(self.group, "show", 2, "columns"):
+            held.setdefault(shard["layout"], set()).add(
+                drawn[f"rank {shard['rank']}"].split(" dp")[0]
+            )
+        self.assertEqual(sorted(map(sorted, held.values())), [["tp 0"], ["tp 1"]])
+
+    def answer_ranks(self, answer):
+        """Answers what the page asks of ranks with a store of so many, which no test can save."""
+        self.browser.execute_script(
+            """
+            const fetched = window.fetch;
+            const [topology, total] = arguments;
+            window.fetch = (url, options) => {
+              if (!/api.ranks/.test(url)) return fetched(url, options);
+              const asked = new URL(url, location).searchParams;
+              const [offset, limit] = ["offset", "limit"].map((name) => Number(asked.get(name)));
+              const rows = [];
+              for (let rank = offset; rank < Math.min(offset + limit, total); rank += 1)
+                rows.push({ rank, shards: 1, bytes: 100 + rank, bytes_by_role: {} });
+              const body = { total, offset, rows, has_ranks: true, topology };
+              return Promise.resolve(new Response(JSON.stringify(body)));
+            };
+            """,
+            *answer,
+        )
+
+    def test_ranks_lie_as_megatron_numbers_them(self):
+        plain = {"dp": 1, "tp": 1, "pp": 1, "vpp": 1, "sp": 1, "cp": 1, "ep": 1, "zero_stage": 0}
+        plain["rank_order"] = "tp-cp-ep-dp-pp"
+        for degrees in (
+            {"tp": 2, "dp": 2, "pp": 2},
+            {"tp": 2, "dp": 4, "pp": 2, "ep": 2},
+            {"tp": 2, "dp": 4, "pp": 2, "ep": 4},
+            {"cp": 2, "dp": 4, "pp": 2, "ep": 4},
+            {"tp": 2, "dp": 2, "pp": 4, "rank_order": "tp-cp-ep-pp-dp"},
+            {"dp": 8, "ep": 2},
+        ):
+            topology = plain | degrees
+            world = math.prod(topology[kind] for kind in ("tp", "cp", "dp", "pp"))
+            topology["world_size"] = world
+            with self.subTest(topology=degrees):
+                self.open("health", self.group)
+                self.answer_ranks((topology, world))
+                self.browser.execute_script("location.hash = '#/step?step=main@2'")
+                self.wait("document.querySelector('h2').textContent === 'Step'", "the step")
+                self.wait_until_shown()
+                expected = {f"rank {i}": text for i, text in enumerate(places(topology))}
+                self.assertEqual(self.drawn_ranks(), expected)
+        self.keep_picture("many_ranks")
+
+    def test_ranks_come_in_pages(self):
+        self.open("health", self.group)
+        self.answer_ranks((None, 1200))
+        self.browser.execute_script("location.hash = '#/step?step=main@2'")
+        self.wait("document.querySelector('h2').textContent === 'Step'", "the step")
+        self.wait_until_shown()
+        caption = "What each rank of main@2 holds"
+        self.assertEqual([row[0] for row in self.cells(caption)][::49], ["0", "49"])
+        last = self.browser.execute_script(
+            "return [...document.querySelectorAll('[data-key=Last]')].at(-1)"
+        )
+        last.send_keys(Keys.ENTER)
+        self.wait(
+            "document.body.innerText.includes('1\u202f151 to 1\u202f200 of 1\u202f200')", "the rows"
+        )
+        self.assertEqual(self.cells(caption)[-1][0], "1199")
+        self.assertIn("The first 64 of 1\u202f200", self.browser.find_element(By.ID, "main").text)
+
+    def test_frozen_layers_are_seen_among_many(self):
+        store = self.folder / "layers"
+        rng = random.Random(21)
+        frozen = [f"model.layers.{i}" for i in (3, 7, 41)]
+        tensors = {f"model.layers.{i}.w": view_case.matrix(rng, 4, 4) for i in range(60)}
+        for step in (1, 2):
+            path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+            harness.varve(store, "import", path, "--init", "--step", step)
+            for name in tensors:
+                if name.removesuffix(".w") not in frozen:
+                    tensors[name] = view_case.matrix(rng, 4, 4)
+            tensors["model.layers.60.w"] = view_case.matrix(rng, 4, 4)
+        with view_case.View(store) as view:
+            self.views[store] = view
+            text = self.open(link("diff", before=1, after=2), store)
+            self.assertIn("3 of 61 layers are frozen: no chunk of them changed.", text)
+            self.assertIn(f"They are {', '.join(frozen)}.", text)
+            self.assertIn("model.layers.60", text)
+            cells = self.browser.execute_script(
+                "const cells = [...document.querySelectorAll('rect.cell:has(title)')];"
+                "return cells.map((one) => [one.classList.contains('none'), one.textContent]);"
+            )
+            self.assertEqual(len(cells), 61)
+            self.assertEqual(
+                [title for none, title in cells if none], [f"{one}: frozen" for one in frozen]
+            )
+            self.assertEqual(cells[60][1], "model.layers.60: new")
+            self.assertEqual(self.faults_of_axe(), [])
+            self.keep_picture("many_layers")
+            self.open(link("diff", before=1, after=2, layers="frozen"), store)
+            rows = self.cells("Layers, as numbers")
+            self.assertEqual([row[0] for row in rows[:3]], frozen)
+            self.assertEqual([row[6] for row in rows[:3]], ["frozen"] * 3)
+
+    def test_plots_of_a_history_are_of_its_end(self):
+        """Also with a link to another page of the table."""
+        store = self.folder / "history"
+        with harness.StoreTool(store) as writer:
+            for step in range(1, 71):
+                writer.must(f"save {step} {step}")
+        name = harness.varve_json(store, "ls", 70)[0]["name"]
+        changes = harness.varve_json(store, "log", name)
+        self.assertGreater(len(changes), 60)
+        with view_case.View(store) as view:
+            self.views[store] = view
+            for page in ({}, {"table-from": 50}, {"table-order": "up"}):
+                text = self.open(link("tensor", step=70, name=name, **page), store)
+                self.assertIn(f"The last 50 of {len(changes)} changes.", text)
+                caption = f"How much {name} changed, in its last 8 changes"
+                self.assertEqual([int(row[0]) for row in self.cells(caption)], list(range(63, 71)))
+
+    def test_the_best_value_is_that_of_the_best_step(self):
+        store = self.folder / "best"
+        tensors = {"w": view_case.floats([1])}
+        for step, value in ((1, 3), (2, "-inf"), (3, "nan"), (4, 2)):
+            path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+            harness.varve(
+                store, "import", path, "--init", "--step", step, "--metric", f"loss={value}"
+            )
+        with view_case.View(store) as view:
+            self.views[store] = view
+            for best, row in (("", ["main", "2", "-inf"]), ("highest", ["main", "1", "3"])):
+                self.open(link("runs", best=best), store)
+                self.assertEqual(self.cells(f"Best loss of each run ({best or 'lowest'})"), [row])
+
+    def test_forget_takes_several_of_a_rule(self):
+        rules = {"keep-best": ["loss:1", "accuracy:max:1"], "keep-last": 1}
+        told = harness.varve_json(
+            self.store, "forget", "--dry-run", "--keep-last", 1, *("--keep-best", "loss:1"),
+            *("--keep-best", "accuracy:max:1"),
+        )  # fmt: skip
+        text = self.open(link("space", **rules))
+        self.assertIn("--keep-last 1 --keep-best loss:1 --keep-best accuracy:max:1", text)
+        self.assertIn(f"{len(told['dropped'])} of {len(told['decisions'])} steps", text)
+        fields = self.browser.find_elements(By.NAME, "keep-best")
+        self.assertEqual([one.get_attribute("value") for one in fields], [*rules["keep-best"], ""])
+        fields[2].send_keys("accuracy:1" + Keys.ENTER)
+        self.wait("location.hash.includes('accuracy%3A1&')", "the form was not sent")
+        self.wait_until_shown()
+        text = self.browser.find_element(By.ID, "main").text
+        self.assertIn("--keep-best accuracy:max:1 --keep-best accuracy:1", text)
+
+    def test_a_damaged_store_shows_what_can_be_read(self):
+        store = self.folder / "damaged"
+        view_case.train(self.folder, store)
+        whole = len(harness.varve_json(store, "steps"))
+        for table in sorted((store / "db").glob("*.sst")):
+            kept = table.read_bytes()
+            table.write_bytes(kept[:8] + bytes(byte ^ 0x55 for byte in kept[8:24]) + kept[24:])
+            done = subprocess.run(
+                [harness.program("varve"), "-s", str(store), "--json", "steps"],
+                capture_output=True,
+                text=True,
+            )
+            if done.stdout and done.returncode != 0:
+                break
+            table.write_bytes(kept)
+        told = json.loads(done.stdout)
+        with view_case.View(store) as view:
+            self.views[store] = view
+            text = self.open("runs", store)
+            self.assertIn("The store is damaged.", text)
+            self.assertIn(table.name, text)
+            self.assertEqual(len(self.cells("Steps of all runs")), len(told))
+            self.assertLessEqual(len(told), whole)
+            self.assertEqual(self.faults_of_axe(), [])
+            self.keep_picture("damaged_runs")
+            self.assertIn("The store is damaged.", self.open("space", store))
+        self.browser.get_log("browser")  # the browser notes each 500
+
     def test_every_view_says_that_newer_snapshots_are_not_known(self):
         place = self.folder / "remote"
         url = f"file://{place}"
@@ -564,16 +800,41 @@ class BrowserTest(unittest.TestCase):
                     self.assertIn("no newer snapshot could be looked for", self.open(fragment, url))
 
     def test_another_origin_gets_nothing(self):
-        """A page of another port of this machine, which is another origin, knows the whole URL."""
+        """A page of another port of this machine, which is another origin, knows the whole URL.
+
+        Its server has no policy that would keep it from asking. What is answered is seen in the network.
+        """
         url = self.views[self.store].url
-        self.browser.get(self.views[self.hostile].url)
-        self.wait_until_shown()
+        place = self.folder / "elsewhere"
+        place.mkdir()
+        (place / "index.html").write_text("<title>elsewhere</title>", encoding="utf-8")
+        (place / "own.json").write_text('"its own"', encoding="utf-8")
+        handler = functools.partial(QuietHandler, directory=str(place))
+        server = self.enterContext(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
         script = (
-            "const done = arguments[1];"
-            "fetch(arguments[0] + 'api/runs').then(r => r.text()).then(done, () => done('nothing'))"
+            "const done = arguments[2];"
+            "fetch(arguments[0], arguments[1]).then(r => r.text()).then(done, () => done('nothing'))"
         )
-        self.assertEqual(self.browser.execute_async_script(script, url), "nothing")
-        self.browser.get_log("browser")  # the browser notes what it has refused
+        with view_browser.Browser(self.folder / "watched", watched=True) as watched:
+            watched.driver.get(f"http://127.0.0.1:{server.server_port}/index.html")
+            read = functools.partial(watched.driver.execute_async_script, script)
+            self.assertEqual(read("own.json", {}), '"its own"')  # so it may ask
+            for path in ("api/runs", "app.js", ""):
+                for how in ({}, {"mode": "no-cors"}, {"credentials": "include"}):
+                    watched.statuses()
+                    text = read(url + path, how)
+                    self.assertIn(text, ("nothing", ""))
+                    asked = [status for at, status in watched.statuses() if at == url + path]
+                    self.assertEqual(asked, [403], (path, how))
+            # A link may lead to the page, and to nothing else.
+            for path, says in (("", "Runs"), ("api/runs", "another site gets no answer")):
+                watched.driver.get(f"http://127.0.0.1:{server.server_port}/index.html")
+                watched.driver.execute_script("location.href = arguments[0]", url + path)
+                watched.wait(f"document.body.innerText.includes('{says}')", path)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 import base64
 import contextlib
+import json
 import os
 import shutil
 import urllib.parse
@@ -33,13 +34,13 @@ def why_not():
 
 def link(view, **parameters):
     """The part of an address that names a view."""
-    return view + "?" + urllib.parse.urlencode(parameters)
+    return view + "?" + urllib.parse.urlencode(parameters, doseq=True)
 
 
 class Browser:
-    """Its end is that of the `with`."""
+    """Its end is that of the `with`. With `watched`, statuses() tells what servers have answered."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, watched=False):
         from selenium import webdriver
 
         options = webdriver.ChromeOptions()
@@ -56,7 +57,8 @@ class Browser:
             f"--user-data-dir={folder / 'profile'}",
         ):
             options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        logs = {"browser": "ALL"} | ({"performance": "ALL"} if watched else {})
+        options.set_capability("goog:loggingPrefs", logs)
         options.add_experimental_option(
             "prefs", {"download.default_directory": str(folder / "downloads")}
         )
@@ -70,6 +72,18 @@ class Browser:
 
     def __exit__(self, *_):
         self.driver.quit()
+
+    def statuses(self):
+        """URL and status of each answer since the last call, also of those that no page may see."""
+        urls, found = {}, []
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            event = message["params"]
+            if message["method"] == "Network.requestWillBeSent":
+                urls[event["requestId"]] = event["request"]["url"]
+            elif message["method"] == "Network.responseReceivedExtraInfo":
+                found.append((urls.get(event["requestId"], ""), event["statusCode"]))
+        return found
 
     def wait(self, condition, what):
         from selenium.webdriver.support.ui import WebDriverWait
