@@ -27,14 +27,18 @@ Result<std::shared_ptr<const Store>> StorePool::Take(bool holds_state) {
 Result<StorePool::Picked> StorePool::Pick(bool holds_state) {
   std::unique_lock lock(mutex_);
   if (holds_state) released_.wait(lock, [this] { return NumHeld() + 1 < max_stores_; });
-  const auto free = std::ranges::find(entries_, false, &Entry::is_held);
-  if (free != entries_.end()) {
-    free->is_held = holds_state;
-    return Picked{free->store};
+  if (NumHeld() == entries_.size()) {
+    auto opened = open_();
+    if (opened.ok()) {
+      entries_.push_back({*std::move(opened), holds_state});
+      return Picked{entries_.back().store, /*is_new=*/true};
+    }
+    if (entries_.empty()) return opened.status();
+    released_.wait(lock, [this] { return NumHeld() < entries_.size(); });
   }
-  VARVE_ASSIGN_OR_RETURN(std::shared_ptr<const Store> store, open_());
-  entries_.push_back({store, holds_state});
-  return Picked{std::move(store), /*is_new=*/true};
+  const auto free = std::ranges::find(entries_, false, &Entry::is_held);
+  free->is_held = holds_state;
+  return Picked{free->store};
 }
 
 void StorePool::Release(const Store* store) {
@@ -49,7 +53,7 @@ void StorePool::Release(const Store* store) {
       entries_.erase(entry);
     }
   }
-  released_.notify_one();
+  released_.notify_all();
 }
 
 size_t StorePool::NumHeld() const {

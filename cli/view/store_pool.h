@@ -34,7 +34,8 @@ class StorePool {
 
   // Returns a store that shows all that was committed before this call. `holds_state` says that the
   // caller may read one state for long. Such a caller waits while all stores but one are held by
-  // others like it. No other caller waits.
+  // others like it. No other caller waits, unless there is no room to open another store, as when
+  // descriptors run out.
   Result<std::shared_ptr<const Store>> Take(bool holds_state);
 
  private:

@@ -141,7 +141,7 @@ async function ranks(step, shown) {
         name: `${what} ${row[what]}`,
         whole: Number(row.bytes),
         part: Number(row.bytes_by_role.optimizer ?? 0),
-        text: `${bytes(row.bytes)}, ${count(row.shards)} shards`,
+        text: `${bytes(row.bytes)}, ${countOf(row.shards, "shard")}`,
       })),
       note: held.total > held.rows.length ? `The first ${MAX_RANKS} of ${count(held.total)}. The table has more.` : null,
     }),

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -106,6 +107,24 @@ TEST_F(StorePoolTest, NoMoreStoresAreOpenThanMayBe) {
   held.pop_back();
   ExpectNewest(*next.get(), 2);
   EXPECT_EQ(num_opened_, kMaxStores);
+}
+
+TEST_F(StorePoolTest, WithoutRoomForAnotherStoreItWaits) {
+  std::atomic<int> left{1};
+  StorePool pool(kMaxStores, [&]() -> Result<std::unique_ptr<Store>> {
+    if (left-- <= 0) return Status::IOError("no descriptors");
+    return Store::OpenForReading(folder_.path() / "store");
+  });
+  auto held = pool.Take(true);
+  ASSERT_TRUE(held.ok()) << held.status().ToString();
+  for (const bool holds_state : {false, true}) {
+    auto next = std::async(std::launch::async, [&] { return pool.Take(holds_state); });
+    EXPECT_EQ(next.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+    held = Status::NotFound("released");
+    held = next.get();
+    ASSERT_TRUE(held.ok()) << held.status().ToString();
+    if (!holds_state) held = pool.Take(true);
+  }
 }
 
 TEST_F(StorePoolTest, AStoreThatCannotBeOpenedIsAnErrorOnce) {

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import time
 import urllib.parse
 
 import harness
@@ -38,7 +39,7 @@ def link(view, **parameters):
 
 
 class Browser:
-    """Its end is that of the `with`. With `watched`, statuses() tells what servers have answered."""
+    """Its end is that of the `with`. With `watched`, status_of() tells what servers have answered."""
 
     def __init__(self, folder, watched=False):
         from selenium import webdriver
@@ -62,6 +63,7 @@ class Browser:
         options.add_experimental_option(
             "prefs", {"download.default_directory": str(folder / "downloads")}
         )
+        self.urls, self.statuses = {}, {}  # by request
         service = webdriver.ChromeService(shutil.which("chromedriver"))
         self.driver = webdriver.Chrome(options=options, service=service)
         self.driver.set_script_timeout(PATIENCE)
@@ -73,17 +75,22 @@ class Browser:
     def __exit__(self, *_):
         self.driver.quit()
 
-    def statuses(self):
-        """URL and status of each answer since the last call, also of those that no page may see."""
-        urls, found = {}, []
-        for entry in self.driver.get_log("performance"):
-            message = json.loads(entry["message"])["message"]
-            event = message["params"]
-            if message["method"] == "Network.requestWillBeSent":
-                urls[event["requestId"]] = event["request"]["url"]
-            elif message["method"] == "Network.responseReceivedExtraInfo":
-                found.append((urls.get(event["requestId"], ""), event["statusCode"]))
-        return found
+    def status_of(self, url):
+        """The status of the answer to a URL, also if no page may see it. It is told once."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            for entry in self.driver.get_log("performance"):
+                message = json.loads(entry["message"])["message"]
+                event = message["params"]
+                if message["method"] == "Network.requestWillBeSent":
+                    self.urls[event["requestId"]] = event["request"]["url"]
+                elif message["method"] == "Network.responseReceivedExtraInfo":
+                    self.statuses[event["requestId"]] = event["statusCode"]
+            for request, status in self.statuses.items():
+                if self.urls.get(request) == url:
+                    del self.statuses[request]
+                    return status
+        raise AssertionError(f"no answer to {url}")
 
     def wait(self, condition, what):
         from selenium.webdriver.support.ui import WebDriverWait

@@ -648,7 +648,17 @@ class LiveWriterTest(VerbCase):
                 self.assertEqual(view.ask("steps", order="newest")["rows"][0]["step"], step)
                 status, _, body = view.request(path)
                 seen += status == 202
-        self.assertGreater(seen, 0)
+            self.assertGreater(seen, 0)
+            self.give_up(view)
+
+    def give_up(self, view):
+        """An answer that nobody wants any more ends."""
+        status, _, body = view.request(view.api_path("diff", before=2, after=1, values="all"))
+        self.assertEqual(status, 202)
+        job = json.loads(body)["job"]
+        self.assertEqual(view.ask("job", id=job, giveup=1), {"job": job})
+        self.assertEqual(view.ask("job", id=job, expect=503)["code"], "aborted")
+        view.ask("job", id=job, giveup=1, expect=410)
 
     def test_a_new_step_is_seen_at_once(self):
         with harness.StoreTool(self.store) as writer:
