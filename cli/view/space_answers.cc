@@ -137,7 +137,9 @@ Answer AnswerForget(const Ask& ask) {
 
 Answer AnswerHealth(const Ask& ask) {
   ordered_json object = ordered_json::object();
-  VARVE_ASSIGN_OR_RETURN(object["stats"], AnswerStats(ask));
+  const Answer stats = AnswerStats(ask);
+  if (stats.ok()) object["stats"] = *stats;
+  if (!stats.ok()) object["error"] = stats.status().message();  // the rest can still be told
   if (LooksLikeUrl(ask.path)) {
     object["open_snapshot"] = ask.snapshot;
     const Answer snapshots = SnapshotsOf(ask.path);

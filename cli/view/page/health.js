@@ -56,21 +56,25 @@ function checkWords(check) {
 }
 
 async function rest() {
-  const { stats, group, snapshots, open_snapshot: open, warning } = await ask("health");
+  const { stats, error, group, snapshots, open_snapshot: open, warning } = await ask("health");
   return [
-    section(
-      "Space that waits",
-      facts([
-        ["pending", `${bytes(stats.pending_bytes)} of dead chunks, which reclaim gives back`],
-        ["on disk", `${bytes(stats.disk_bytes)} in ${count(stats.files)} files`],
-        ["format", `version ${stats.format_version}`],
-      ]),
-      (stats.warnings ?? []).map((warning) => h("p", { class: "error" }, printable(warning))),
-    ),
+    stats ? spaceSection(stats) : h("p", { class: "error" }, printable(error)),
     group && groupSection(group),
     snapshots && snapshotSection(snapshots, open),
     warning && h("p", { class: "error" }, `Snapshots cannot be listed: ${printable(warning)}`),
   ].filter(Boolean);
+}
+
+function spaceSection(stats) {
+  return section(
+    "Space that waits",
+    facts([
+      ["pending", `${bytes(stats.pending_bytes)} of dead chunks, which reclaim gives back`],
+      ["on disk", `${bytes(stats.disk_bytes)} in ${count(stats.files)} files`],
+      ["format", `version ${stats.format_version}`],
+    ]),
+    (stats.warnings ?? []).map((warning) => h("p", { class: "error" }, printable(warning))),
+  );
 }
 
 function groupSection(group) {

@@ -200,9 +200,11 @@ async function history(found, name) {
 async function amounts(run, name, rows) {
   const pairs = rows.slice(-COMPARED_CHANGES - 1);
   const found = [];
+  let leftOut = 0;
   for (let i = 1; i < pairs.length; i += 1) {
     const diff = await ask("diff", { before: `${run}@${pairs[i - 1].step}`, after: `${run}@${pairs[i].step}`, name, values: 1, limit: 1000 });
     for (const row of diff.rows) found.push({ from: pairs[i - 1].step, step: pairs[i].step, ...row });
+    leftOut += Number(diff.total) - diff.rows.length;
   }
   const known = found.filter((row) => row.values);
   const shards = [...new Set(known.map((row) => row.shard))];
@@ -230,6 +232,7 @@ async function amounts(run, name, rows) {
         { title: "new NaN", value: (row) => row.values?.new_nans ?? "", right: true },
       ],
     }),
+    leftOut > 0 && h("p", { class: "note" }, `${countOf(leftOut, "more row")} of other shards are not shown. varve diff lists all.`),
   ].filter(Boolean);
 }
 

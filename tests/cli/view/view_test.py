@@ -595,6 +595,8 @@ class DamagedStoreTest(VerbCase):
                 self.assertEqual("errors" in answer, done.returncode != 0)
                 for error in answer.get("errors", ()):
                     self.assertIn(error, done.stderr)
+            health = view.ask("health")
+            self.assertTrue("stats" in health or "error" in health, health)
             incomplete += done.returncode != 0
         self.assertGreater(incomplete, 0)
 
