@@ -9,48 +9,15 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
-#include <random>
 #include <vector>
 
 #include "codec/frame.h"
 #include "codec/frame_header.h"
 #include "codec/planes/layout.h"
 #include "codec/predict/rounded_copy.h"
+#include "tests/codec/made_values.h"
 
 namespace varve::internal::testing {
-
-using Bytes = std::vector<std::byte>;
-
-template <typename T>
-Bytes ToBytes(const std::vector<T>& values) {
-  Bytes bytes(values.size() * sizeof(T));
-  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-inline Bytes RandomBytes(size_t num_bytes, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  Bytes bytes(num_bytes);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
-
-// Weights as a trained layer has them.
-inline std::vector<float> Weights(size_t n, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<float> values(n);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-// Returns the same weights after some optimizer steps of size lr.
-inline std::vector<float> Trained(std::vector<float> values, float lr, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0.0f, lr);
-  for (float& value : values) value += normal(random);
-  return values;
-}
 
 inline Bytes ToBf16(const std::vector<float>& values) {
   Bytes copy(values.size() * 2);

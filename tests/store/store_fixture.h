@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/store/test_tensor.h"
 #include "tests/support/status_checks.h"
 #include "tests/support/temp_folder.h"
 #include "varve/varve.h"
@@ -32,23 +33,6 @@ MATCHER_P2(FailsWith, code, text, "") {
   *result_listener << status.ToString();
   return !status.ok() && status.code() == code && status.ToString().find(text) != std::string::npos;
 }
-
-// A tensor that a test owns.
-struct TestTensor {
-  std::string name;
-  DType dtype = DType::kU8;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
-  std::string derived_from;
-
-  TensorView view() const {
-    return {.name = name,
-            .dtype = dtype,
-            .shape = shape,
-            .data = bytes.data(),
-            .derived_from = derived_from};
-  }
-};
 
 // Of bytes that are all alike: for tests that need many of them.
 inline TestTensor FilledTensor(std::string name, size_t bytes, std::byte value) {

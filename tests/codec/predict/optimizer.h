@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codec/predict/adam_replay.h"
-#include "tests/codec/codec_testing.h"
+#include "tests/codec/made_values.h"
 
 namespace varve::internal::testing {
 

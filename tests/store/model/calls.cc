@@ -9,11 +9,11 @@ namespace varve::internal::testing {
 namespace {
 
 constexpr size_t kBytesPerCall = 4;
-constexpr std::string_view kNames[] = {"kSave",        "kAbandon", "kSetTag",     "kRemoveTag",
-                                       "kSetMetrics",  "kFork",    "kRewind",     "kDrop",
-                                       "kForget",      "kReclaim", "kCopy",       "kSubmit",
-                                       "kSubmitAlone", "kBackUp",  "kTakeBackup", "kReopen",
-                                       "kReadBeside",  "kCrash",   "kCheck",      "kSwap"};
+constexpr std::string_view kNames[] = {
+    "kSave",        "kAbandon", "kSetTag",     "kRemoveTag", "kSetMetrics", "kFork",
+    "kRewind",      "kDrop",    "kForget",     "kReclaim",   "kCopy",       "kSubmit",
+    "kSubmitAlone", "kBackUp",  "kTakeBackup", "kReopen",    "kReadBeside", "kCrash",
+    "kCheck",       "kSwap",    "kSaveTrained"};
 static_assert(std::size(kNames) == kNumCallKinds);
 
 // How often a kind comes in random lists. Without saves there is nothing to call others for.
@@ -21,6 +21,8 @@ constexpr int WeightOf(CallKind kind) {
   switch (kind) {
     case CallKind::kSave:
       return 16;
+    case CallKind::kSaveTrained:
+      return 12;
     case CallKind::kDrop:
     case CallKind::kCopy:
       return 4;
@@ -60,7 +62,7 @@ std::vector<Call> RandomCalls(uint64_t seed, size_t number) {
     const uint64_t bits = random();
     Call call{kinds[(bits >> 24) % kinds.size()], static_cast<uint8_t>(bits),
               static_cast<uint8_t>(bits >> 8), static_cast<uint8_t>(bits >> 16)};
-    if (call.kind == CallKind::kSave) {
+    if (call.kind == CallKind::kSave || call.kind == CallKind::kSaveTrained) {
       saves.push_back(call);
     } else if (!saves.empty() && (bits >> 32) % 4 != 0) {  // mostly of what is there
       const Call& save = saves[(bits >> 34) % saves.size()];

@@ -30,13 +30,14 @@ enum class CallKind : uint8_t {
   kSubmitAlone,  // the same without a writer
   kBackUp,       //
   kTakeBackup,   // goes on from the backup, in place of the store
-  kReopen,       // a: settings
+  kReopen,       // a, b: settings
   kReadBeside,   // opens or closes a reader beside the writer
-  kCrash,        // a: whether a save is in progress. Goes on from what lies on the disk
+  kCrash,        // a: which save is in progress. Goes on from what lies on the disk
   kCheck,        // a: whether it reads data
   kSwap,         // goes on with the other store, which copies come from then
+  kSaveTrained,  // a, b: as of kSave. c: which training it follows, which hint
 };
-inline constexpr int kNumCallKinds = static_cast<int>(CallKind::kSwap) + 1;
+inline constexpr int kNumCallKinds = static_cast<int>(CallKind::kSaveTrained) + 1;
 
 struct Call {
   CallKind kind = CallKind::kSave;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/store/model/content.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/util.h"
 #include "codec/predict/rounded_copy.h"
+#include "tests/store/save/optimizer_training.h"
 #include "tests/support/step_content.h"
 
 namespace varve::internal::testing {
@@ -59,12 +62,52 @@ std::vector<Tensor> MakeTensors(uint8_t content) {
   return tensors;
 }
 
+struct TrainedStep {
+  std::vector<Tensor> tensors;
+  std::shared_ptr<const OptimizerStep> hint;
+};
+
+// Copies come after their masters in every other step, and before them in the others.
+TrainedStep NextStepOf(Training* training) {
+  TrainedStep step;
+  step.hint = training->Next();
+  for (const TestTensor& each : training->states.back()) {
+    step.tensors.push_back({{each.name, each.dtype, each.shape, each.bytes}, each.derived_from});
+  }
+  if (step.hint->number % 2 == 1) std::ranges::reverse(step.tensors);
+  return step;
+}
+
+std::vector<TrainedStep> MakeTrained() {
+  constexpr size_t kTrainedElements = 1500;
+  std::vector<Training> trainings = {Training(kTrainedElements, /*has_bf16=*/false, /*num=*/2)};
+  std::vector<TrainedStep> steps;
+  for (size_t i = 0; i < kNumTrainings; ++i) {
+    Training training = trainings[i];
+    for (size_t done = 1; done <= kStepsOfTraining; ++done) {
+      steps.push_back(NextStepOf(&training));
+      const bool one_leaves = done % kStepsUntilOneLeaves == 0 && trainings.size() < kNumTrainings;
+      if (i > 0 || !one_leaves) continue;
+      trainings.push_back(training);
+      trainings.back().seed = 500 * trainings.size();
+      trainings.back().is_bf16 = trainings.size() == kNumTrainings;
+    }
+  }
+  return steps;
+}
+
+const TrainedStep& TrainedStepOf(uint8_t trained) {
+  static const std::vector<TrainedStep> steps = MakeTrained();
+  return steps[size_t{trained} - kFirstTrained];
+}
+
 const std::vector<Tensor>& TensorsOf(uint8_t content) {
+  if (content >= kFirstTrained) return TrainedStepOf(content).tensors;
   static std::mutex mutex;
   static std::array<std::vector<Tensor>, kNumContents> all;
   const std::lock_guard lock(mutex);
-  std::vector<Tensor>& tensors = all[content % kNumContents];
-  if (tensors.empty()) tensors = MakeTensors(content % kNumContents);
+  std::vector<Tensor>& tensors = all[content];
+  if (tensors.empty()) tensors = MakeTensors(content);
   return tensors;
 }
 
@@ -89,6 +132,21 @@ Status CompareTensor(const CheckpointReader& reader, const Tensor& tensor) {
   return bytes == tensor.bytes ? Status::Ok() : Differs("tensor " + tensor.name);
 }
 
+// Reads all tensors in one call, in which chunks that need each other are decoded together.
+Status CompareTogether(const CheckpointReader& reader, const std::vector<Tensor>& tensors) {
+  std::vector<std::vector<std::byte>> out(tensors.size());
+  std::vector<ReadRequest> requests;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    out[i].resize(tensors[i].bytes.size());
+    requests.push_back(ReadRequest::Tensor(tensors[i].name, out[i]));
+  }
+  VARVE_RETURN_IF_ERROR(reader.ReadMany(requests));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (out[i] != tensors[i].bytes) return Differs("tensor " + tensors[i].name + ", read together");
+  }
+  return Status::Ok();
+}
+
 Status CompareState(uint8_t content, const CheckpointReader& reader) {
   VARVE_ASSIGN_OR_RETURN(const auto items, reader.ListBytes());
   if (items != std::vector<std::string>{std::string(kItem)}) return Differs("the list of items");
@@ -102,6 +160,21 @@ Status CompareState(uint8_t content, const CheckpointReader& reader) {
 }
 
 }  // namespace
+
+uint8_t NextTrained(uint8_t content, uint8_t way) {
+  const auto first_of = [](int training) {
+    return static_cast<uint8_t>(kFirstTrained + training * kStepsOfTraining);
+  };
+  if (content < kFirstTrained) return first_of(way % kNumTrainings);
+  const int training = (content - kFirstTrained) / kStepsOfTraining;
+  const int done = (content - kFirstTrained) % kStepsOfTraining + 1;
+  const int leaving = done % kStepsUntilOneLeaves == 0 ? done / kStepsUntilOneLeaves : 0;
+  const bool one_leaves = training == 0 && leaving > 0 && leaving < kNumTrainings;
+  if (one_leaves && way % 2 == 1) return first_of(leaving);
+  return done == kStepsOfTraining ? first_of(0) : static_cast<uint8_t>(content + 1);
+}
+
+std::shared_ptr<const OptimizerStep> HintOf(uint8_t trained) { return TrainedStepOf(trained).hint; }
 
 uint64_t BytesOfContent(uint8_t content) {
   uint64_t bytes = 0;
@@ -134,6 +207,9 @@ Status CompareContent(uint8_t content, const CheckpointReader& reader) {
   if (list.size() != TensorsOf(content).size()) return Differs("the number of tensors");
   for (const Tensor& tensor : TensorsOf(content)) {
     VARVE_RETURN_IF_ERROR(CompareTensor(reader, tensor));
+  }
+  if (content >= kFirstTrained) {
+    VARVE_RETURN_IF_ERROR(CompareTogether(reader, TensorsOf(content)));
   }
   return CompareState(content, reader);
 }

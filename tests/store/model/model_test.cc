@@ -5,10 +5,13 @@
 // seed. With VARVE_FULL_SIZE=1 there are thousands of sequences.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <set>
 
 #include "tests/store/model/calls.h"
+#include "tests/store/model/content.h"
 #include "tests/store/model/player.h"
 #include "tests/support/temp_folder.h"
 
@@ -70,11 +73,38 @@ TEST_F(ModelTest, ASkippedCallOfTheStoreIsFound) {
   EXPECT_EQ(few.size(), 2u);  // a save and a tag
 }
 
+// Else the sequences would say nothing of replays.
+TEST_F(ModelTest, StepsOfATrainingAreReplayed) {
+  const auto store = Store::Create(folder_.path() / "store").value();
+  uint8_t content = 0;
+  for (uint64_t step = 0; step < 6; ++step) {
+    content = NextTrained(content, 0);
+    const auto writer = store->Begin(step, {.optimizer_step = HintOf(content)}).value();
+    ASSERT_TRUE(PutContent(content, writer.get()).ok());
+    const auto uses = writer->Commit().value().by_codec;
+    EXPECT_EQ(std::ranges::any_of(uses, [](const auto& use) { return use.codec == "replay"; }),
+              step > 0);
+  }
+}
+
+TEST(ContentTest, EachTrainingIsReached) {
+  std::set<uint8_t> reached;
+  for (const int leaves_after : {0, 1, 2}) {
+    uint8_t content = 0;
+    for (int i = 0; i < 3 * kStepsOfTraining; ++i) {
+      // Leaves the first training at once, after its third step, or after its sixth.
+      content = NextTrained(content, i == kStepsUntilOneLeaves * leaves_after ? 1 : 0);
+      reached.insert(content);
+    }
+  }
+  EXPECT_EQ(reached.size(), size_t{kNumTrainings} * kStepsOfTraining);
+}
+
 TEST(CallsTest, BytesAreCalls) {
   const std::vector<Call> calls = RandomCalls(7, 50);
   const std::string bytes = EncodeCalls(calls);
   EXPECT_EQ(DecodeCalls(std::as_bytes(std::span(bytes))), calls);
-  const std::string any = "\xff\x01\x02\x03\x14";  // one call, and a byte too many
+  const std::string any = "\x0f\x01\x02\x03\x14";  // one call, and a byte too many
   const auto decoded = DecodeCalls(std::as_bytes(std::span(any)));
   ASSERT_EQ(decoded.size(), 1u);
   EXPECT_EQ(ToText(decoded), "{CallKind::kReopen, 1, 2, 3},  // run main, step 2\n");

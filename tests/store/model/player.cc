@@ -35,11 +35,13 @@ Status Expect(const char* what, StatusCode expected, const Status& status) {
                          std::string(StatusCodeName(expected)) + "\"");
 }
 
-StoreOptions OptionsOf(uint8_t a) {
-  return {.compression = static_cast<Compression>(a % 4),
-          .entropy = static_cast<Entropy>(a / 4 % 3),
-          .num_threads = 1 + a / 16 % 2,
-          .max_delta_depth = 1 + a / 32};
+StoreOptions OptionsOf(uint8_t a, uint8_t b) {
+  StoreOptions options{.compression = static_cast<Compression>(a % 4),
+                       .entropy = static_cast<Entropy>(a / 4 % 3),
+                       .num_threads = 1 + a / 16 % 2,
+                       .max_delta_depth = 1 + a / 32};
+  if (b % 2 == 1) options.max_replay_depth = 1 + b / 2 % 24;
+  return options;
 }
 
 uint8_t NumberOf(uint8_t c) { return static_cast<uint8_t>(c % kNumContents); }
@@ -52,6 +54,17 @@ OnExisting OnExistingOf(uint8_t a) {
 
 std::map<std::string, double> MetricsOf(uint8_t c) {
   return {{c % 2 == 0 ? "loss" : "accuracy", c / 2 % 8 / 4.0}};
+}
+
+std::optional<uint64_t> ParentOf(uint8_t b) {
+  if (b / kNumSteps % 4 != 1) return std::nullopt;
+  return b / kNumSteps / 4 % kNumSteps;
+}
+
+// Mostly the one of that step. A few saves have none, or that of an earlier step.
+std::shared_ptr<const OptimizerStep> HintBy(uint8_t c, uint8_t trained) {
+  if (c / 2 % 8 == 0) return nullptr;
+  return HintOf(c / 2 % 8 == 1 ? kFirstTrained : trained);
 }
 
 // The steps of the run whose bits are set in b and c. Sometimes also one that is not there.
@@ -99,6 +112,10 @@ class Player {
  private:
   Status Dispatch(const Call& call);
   Status DoSave(const Call& call);
+  Status DoSaveTrained(const Call& call);
+  Status Save(const CheckpointId& id, const Model::NewStep& step, SaveOptions options);
+  uint8_t NextOf(const std::string& run, std::optional<uint64_t> parent, uint8_t way) const;
+  Result<std::unique_ptr<CheckpointWriter>> BeginTrained(uint8_t way);
   Status DoAbandon(const Call& call);
   Status DoFork(const Call& call);
   Status DoDrop(const std::vector<CheckpointId>& ids, bool reclaim);
@@ -182,17 +199,46 @@ Status Player::Empty(Side* side) {
 Status Player::DoSave(const Call& call) {
   const CheckpointId id{std::string(RunOf(call.a)), StepOf(call.b)};
   Model::NewStep step{.on_existing = OnExistingOf(call.a), .content = NumberOf(call.c)};
-  if (call.b / kNumSteps % 4 == 1) step.parent = call.b / kNumSteps / 4 % kNumSteps;
+  step.parent = ParentOf(call.b);
   const auto extra = static_cast<uint8_t>(call.c / kNumContents);
   if (extra % 2 == 1) step.metrics = MetricsOf(call.b);
   if (extra / 2 == 1) step.tags = {std::string(TagOf(call.b))};
+  return Save(id, step,
+              {.verify_sharing = call.a / 32 % 4 == 0, .low_priority = call.a / 32 % 4 == 1});
+}
+
+// The step that follows the parent, or else the newest one.
+uint8_t Player::NextOf(const std::string& run, std::optional<uint64_t> parent, uint8_t way) const {
+  const std::vector<CheckpointId> steps = here_->model.StepsOf(run);
+  std::optional<CheckpointId> before;
+  if (parent.has_value()) before = {run, *parent};
+  if (!parent.has_value() && !steps.empty()) before = steps.back();
+  const bool is_there = before.has_value() && here_->model.Has(*before);
+  return NextTrained(is_there ? here_->model.ContentOf(*before) : 0, way);
+}
+
+Status Player::DoSaveTrained(const Call& call) {
+  CheckpointId id{std::string(RunOf(call.a)), StepOf(call.b)};
+  Model::NewStep step{.on_existing = OnExistingOf(call.a), .parent = ParentOf(call.b)};
+  const std::vector<CheckpointId> steps = here_->model.StepsOf(id.run);
+  const bool is_behind = call.b / kNumSteps % 4 != 2;
+  if (is_behind && !steps.empty() && steps.back().step + 1 < kNumSteps) {
+    id.step = steps.back().step + 1;
+  }
+  step.content = NextOf(id.run, step.parent, call.c);
+  return Save(id, step,
+              {.verify_sharing = call.a / 32 % 4 == 0,
+               .low_priority = call.a / 32 % 4 == 1,
+               .optimizer_step = HintBy(call.c, step.content),
+               .from_keyframes = call.c / 16 == 0});
+}
+
+Status Player::Save(const CheckpointId& id, const Model::NewStep& step, SaveOptions options) {
+  options.run = id.run;
+  options.on_existing = step.on_existing;
+  options.parent = step.parent;
   const auto save = [&]() -> Status {
-    VARVE_ASSIGN_OR_RETURN(const auto writer,
-                           here_->store->Begin(id.step, {.run = id.run,
-                                                         .on_existing = step.on_existing,
-                                                         .parent = step.parent,
-                                                         .verify_sharing = call.a / 32 % 4 == 0,
-                                                         .low_priority = call.a / 32 % 4 == 1}));
+    VARVE_ASSIGN_OR_RETURN(const auto writer, here_->store->Begin(id.step, options));
     VARVE_RETURN_IF_ERROR(PutContent(step.content, writer.get()));
     for (const auto& [name, value] : step.metrics) {
       VARVE_RETURN_IF_ERROR(writer->SetMetric(name, value));
@@ -201,6 +247,15 @@ Status Player::DoSave(const Call& call) {
     return writer->Commit().status();
   };
   return Expect("save", here_->model.Save(id, step), save());
+}
+
+// A save that the caller does not end.
+Result<std::unique_ptr<CheckpointWriter>> Player::BeginTrained(uint8_t way) {
+  const uint8_t content = NextOf("main", std::nullopt, way);
+  VARVE_ASSIGN_OR_RETURN(auto writer,
+                         here_->store->Begin(kNumSteps, {.optimizer_step = HintOf(content)}));
+  VARVE_RETURN_IF_ERROR(PutContent(content, writer.get()));
+  return writer;
 }
 
 Status Player::DoAbandon(const Call& call) {
@@ -292,7 +347,9 @@ Status Player::DoTakeBackup() {
 
 Status Player::DoCrash(const Call& call) {
   std::unique_ptr<CheckpointWriter> writer;
-  if (call.a % 2 == 1) {
+  if (call.a % 4 == 3) {
+    VARVE_ASSIGN_OR_RETURN(writer, BeginTrained(call.c));
+  } else if (call.a % 4 == 1) {
     VARVE_ASSIGN_OR_RETURN(writer, here_->store->Begin(kNumSteps, {}));
     VARVE_RETURN_IF_ERROR(PutContent(NumberOf(call.c), writer.get()));
   }
@@ -315,6 +372,8 @@ Status Player::Dispatch(const Call& call) {
   switch (call.kind) {
     case CallKind::kSave:
       return DoSave(call);
+    case CallKind::kSaveTrained:
+      return DoSaveTrained(call);
     case CallKind::kAbandon:
       return DoAbandon(call);
     case CallKind::kSetTag: {
@@ -353,7 +412,7 @@ Status Player::Dispatch(const Call& call) {
     case CallKind::kTakeBackup:
       return DoTakeBackup();
     case CallKind::kReopen:
-      return Reopen(here_, OptionsOf(call.a));
+      return Reopen(here_, OptionsOf(call.a, call.b));
     case CallKind::kReadBeside:
       return DoReadBeside();
     case CallKind::kCrash:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Some parameters that an optimizer trains step by step, with the states that a store should hold.
-// One thread at a time.
+// One thread at a time. Whoever includes it is compiled with -ffp-contract=off (optimizer.h).
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "codec/predict/rounded_copy.h"
 #include "tests/codec/predict/optimizer.h"
-#include "tests/store/store_fixture.h"
+#include "tests/store/test_tensor.h"
 #include "varve/optimizer_step.h"
 
 namespace varve::internal::testing {
