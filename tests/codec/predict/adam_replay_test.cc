@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "tests/codec/codec_testing.h"
 #include "tests/codec/levels.h"
 #include "tests/codec/predict/optimizer.h"
 

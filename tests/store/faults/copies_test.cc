@@ -2,12 +2,16 @@
 //
 // Backups and repairs on disks that are full or fail at each of their calls.
 #include <cerrno>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "base/folders.h"
 #include "base/util.h"
 #include "store/format/format_file.h"
 #include "store/ops/database_copy.h"
 #include "tests/store/faults/store_faults.h"
+#include "tests/store/save/trained_steps.h"
 #include "varve/backup.h"
 #include "varve/repair.h"
 
@@ -70,6 +74,31 @@ TEST_F(BackupFaultsTest, TheFirst) {
 TEST_F(BackupFaultsTest, ALaterOne) {
   MakeTemplate();
   SweepAll(LaterBackup());
+}
+
+// What the step of the copy needs lies in steps that the copy no longer has.
+TEST_F(BackupFaultsTest, OfReplays) {
+  const TrainedSteps steps(5000, 3);
+  MakeTemplate([&] {
+    for (const size_t i : {0, 1}) {
+      VARVE_ASSERT_OK(steps.Save(store_.get(), i));
+      before_.Put(steps.IdOf(i), steps.TensorsOf(i));
+    }
+  });
+  State later = before_;
+  later.Put(steps.IdOf(2), steps.TensorsOf(2));
+  const std::vector<CheckpointId> dropped = {steps.IdOf(0), steps.IdOf(1)};
+  for (const CheckpointId& id : dropped) later.steps.erase({id.run, id.step});
+  SweepAll(Backup(
+      [&] {
+        StartFromTemplate();
+        VARVE_ASSERT_OK(BackUp(path(), copy()).status());
+        VARVE_ASSERT_OK(steps.Save(store_.get(), 2));
+        VARVE_ASSERT_OK(store_->Drop(dropped).status());
+        VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+        ASSERT_TRUE(HasReplays(*store_).value());
+      },
+      before_, later));
 }
 
 // Else the next backup takes the copy for one that a writer has changed.
@@ -144,16 +173,34 @@ class RepairFaultsTest : public FaultsTest {
  protected:
   // The store has lost the frames of its last save.
   void MakeDamagedTemplate() {
+    MakeTemplate([&] { LoseNewestFrames(); });
+    Lose({{"main", 3}});
+  }
+  // The store has lost the frames of a step, which it needs for the step after that, too.
+  void MakeTemplateWithoutASource() {
     MakeTemplate([&] {
-      fs::path newest;
-      for (const TableFile& file : FilesOf(Family::kChunks)) {
-        if (newest.empty() || newest < file.path) newest = file.path;
+      for (const size_t i : {0, 1, 2, 3}) {
+        VARVE_ASSERT_OK(steps_.Save(store_.get(), i));
+        before_.Put(steps_.IdOf(i), steps_.TensorsOf(i));
+        if (i == 2) LoseNewestFrames();
       }
-      damaged_ = fs::relative(newest, path());
-      for (const TableFile& file : FilesOf(Family::kMeta)) meta_.push_back(file.path.filename());
+      EXPECT_TRUE(HasReplays(*store_).value());
     });
+    Lose({steps_.IdOf(2), steps_.IdOf(3)});
+  }
+
+  void LoseNewestFrames() {
+    fs::path newest;
+    for (const TableFile& file : FilesOf(Family::kChunks)) {
+      if (newest.empty() || newest < file.path) newest = file.path;
+    }
+    damaged_ = fs::relative(newest, path());
+    for (const TableFile& file : FilesOf(Family::kMeta)) meta_.push_back(file.path.filename());
+  }
+  void Lose(const std::vector<CheckpointId>& ids) {
     kept_ = before_;
-    kept_.steps.erase({"main", 3});
+    for (const CheckpointId& id : ids) lost_.insert({id.run, id.step});
+    for (const auto& id : lost_) kept_.steps.erase(id);
   }
 
   void StartDamaged() {
@@ -178,7 +225,7 @@ class RepairFaultsTest : public FaultsTest {
   Status ReadWhatIsThere() const {
     VARVE_ASSIGN_OR_RETURN(const auto reader, Store::OpenForReading(path()));
     for (const auto& [id, tensors] : kept_.steps) {
-      if (id.second == 3) continue;
+      if (lost_.contains(id)) continue;
       VARVE_RETURN_IF_ERROR(ReadTensors(*reader, {id.first, id.second}).status());
     }
     return Status::Ok();
@@ -198,6 +245,8 @@ class RepairFaultsTest : public FaultsTest {
 
   fs::path damaged_;
   std::vector<std::string> meta_;  // tables with names of runs and tags
+  const TrainedSteps steps_{5000, 4};
+  std::set<std::pair<std::string, uint64_t>> lost_;
   State kept_;
   RepairOptions options_;
   TempFolder backup_template_;
@@ -206,6 +255,20 @@ class RepairFaultsTest : public FaultsTest {
 TEST_F(RepairFaultsTest, WhatCanBeReadIsKept) {
   MakeDamagedTemplate();
   SweepAll({[this] { StartDamaged(); }, [this] { return RepairStore(path()).status(); },
+            [this](const Status& status) { return JudgeRepair(status); }});
+}
+
+TEST_F(RepairFaultsTest, WhatCanBeReplayedIsKept) {
+  MakeTemplateWithoutASource();
+  SweepAll({[this] { StartDamaged(); }, [this] { return RepairStore(path()).status(); },
+            [this](const Status& status) { return JudgeRepair(status); }});
+}
+
+TEST_F(RepairFaultsTest, ASourceThatIsLostIsTakenFromABackup) {
+  MakeTemplateWithoutASource();
+  MakeBackup();
+  SweepAll({[this] { StartWithBackup(); },
+            [this] { return RepairStore(path(), options_).status(); },
             [this](const Status& status) { return JudgeRepair(status); }});
 }
 

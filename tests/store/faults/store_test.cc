@@ -5,11 +5,12 @@
 // fault is gone, on the same store, still open.
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 #include "store/ops/inbox.h"
 #include "tests/store/faults/store_faults.h"
 #include "tests/store/model/copy_folder.h"
-#include "tests/store/save/optimizer_training.h"
+#include "tests/store/save/trained_steps.h"
 #include "varve/request.h"
 
 // GCC 12 sees the strings of a variant's other members being destroyed (its bug 105562).
@@ -78,51 +79,63 @@ TEST_F(FaultsTest, Replace) {
 // drop of what such frames need.
 class ReplayFaultsTest : public FaultsTest {
  protected:
-  static uint64_t StepOf(size_t i) { return Training::kFirst + i; }
-  void SetUp() override {
-    FaultsTest::SetUp();
-    for (int i = 0; i < 3; ++i) hints_.push_back(training_.Next());
-  }
-  Status SaveReplay(size_t i) {
-    VARVE_ASSIGN_OR_RETURN(auto writer, store_->Begin(StepOf(i), {.optimizer_step = hints_[i]}));
-    for (const TestTensor& tensor : training_.states[i]) {
-      VARVE_RETURN_IF_ERROR(writer->Put(tensor.view()));
-    }
-    return writer->Commit().status();
-  }
-  void MakeTemplateOf(size_t num_steps) {
+  void MakeTemplateOf(
+      size_t num_steps, const std::function<void()>& more = [] {}) {
     MakeTemplate([&] {
       for (size_t i = 0; i < num_steps; ++i) {
-        VARVE_ASSERT_OK(SaveReplay(i));
-        before_.Put({"main", StepOf(i)}, training_.states[i]);
+        VARVE_ASSERT_OK(steps_.Save(store_.get(), i));
+        before_.Put(steps_.IdOf(i), steps_.TensorsOf(i));
       }
-      const auto uses = store_->Stats().value().by_codec;
-      EXPECT_EQ(std::ranges::any_of(uses, [](const auto& use) { return use.codec == "replay"; }),
-                num_steps > 1);
+      EXPECT_EQ(HasReplays(*store_).value(), num_steps > 1);
+      more();
     });
   }
+  Status DropSources(const DropOptions& options = {}) {
+    const std::vector<CheckpointId> ids = {steps_.IdOf(0), steps_.IdOf(1)};
+    return store_->Drop(ids, options).status();
+  }
+  void NoteDrop(State* state) const {
+    for (const size_t i : {0, 1}) state->steps.erase({steps_.IdOf(i).run, steps_.IdOf(i).step});
+  }
 
-  Training training_{5000};
-  std::vector<std::shared_ptr<OptimizerStep>> hints_;
+  const TrainedSteps steps_{5000, 3};
 };
 
 TEST_F(ReplayFaultsTest, Save) {
   MakeTemplateOf(2);
-  SweepAll(OfStore([&] { return SaveReplay(2); },
-                   [&](State* state) {
-                     state->Put({"main", StepOf(2)}, training_.states[2]);
-                   }));
+  SweepAll(OfStore([&] { return steps_.Save(store_.get(), 2); },
+                   [&](State* state) { state->Put(steps_.IdOf(2), steps_.TensorsOf(2)); }));
+}
+
+TEST_F(ReplayFaultsTest, Replace) {
+  MakeTemplateOf(3);
+  SweepAll(OfStore([&] { return steps_.Replace(store_.get(), 2); },
+                   [&](State* state) { state->Put(steps_.IdOf(2), steps_.OtherTensorsOf(2)); }));
 }
 
 TEST_F(ReplayFaultsTest, DropOfWhatOthersNeed) {
   MakeTemplateOf(3);
-  SweepAll(OfStore(
-      [&] {
-        return DropSteps({StepOf(0), StepOf(1)});
-      },
-      [&](State* state) {
-        for (const size_t i : {0, 1}) state->steps.erase({"main", StepOf(i)});
-      }));
+  SweepAll(OfStore([&] { return DropSources(); }, [&](State* state) { NoteDrop(state); }));
+}
+
+// The files of the dropped steps hold noise, which goes, and what the last step needs, which stays.
+TEST_F(ReplayFaultsTest, ReclaimAroundWhatOthersNeed) {
+  MakeTemplateOf(3, [&] {
+    VARVE_ASSERT_OK(DropSources({.reclaim = false}));
+    NoteDrop(&before_);
+  });
+  const Operation reclaim = [&] { return store_->Reclaim({.all = true}).status(); };
+  StartFromTemplate();
+  const auto names = [&] {
+    std::set<std::string> all;
+    for (const TableFile& file : FilesOf(Family::kChunks)) all.insert(file.path.filename());
+    return all;
+  };
+  const std::set<std::string> before = names();
+  VARVE_ASSERT_OK(reclaim());
+  EXPECT_FALSE(std::ranges::includes(names(), before)) << "no file was rewritten";
+  EXPECT_TRUE(HasReplays(*store_).value());
+  SweepAll(OfStore(reclaim, Nothing));
 }
 
 TEST_F(FaultsTest, Drop) {

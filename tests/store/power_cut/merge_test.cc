@@ -10,6 +10,7 @@
 
 #include "tests/store/power_cut/driver.h"
 #include "tests/store/power_cut/judge.h"
+#include "tests/store/save/trained_steps.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -42,29 +43,31 @@ class MergeWorkload {
           [&] {
             recorder.now.Put({"main", step}, ContentOf(step));
           });
+      const size_t next = kNumTrained + step - 100;
+      if (step >= 100 + kNumTrained) continue;
+      recorder.Run(
+          "save trained " + std::to_string(next), [&] { return trained_.Save(store_.get(), next); },
+          [&] { recorder.now.Put(trained_.IdOf(next), trained_.TensorsOf(next)); });
     }
     for (int i = 0; i < kMostWaits && !HasMerged(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     EXPECT_TRUE(HasMerged());
+    EXPECT_TRUE(HasReplays(*store_).value());
     store_.reset();
     return recorder.Finish(image);
   }
 
  private:
-  static constexpr uint64_t kNumFiles = 16;  // so many small ones are merged
+  static constexpr uint64_t kNumFiles = 16;   // so many small ones are merged
+  static constexpr uint64_t kNumTrained = 6;  // steps of an optimizer before, and as many later
   static constexpr uint64_t kMostSaves = 60;
   static constexpr int kMostWaits = 6000;  // of 10 ms
 
   static std::vector<TestTensor> ContentOf(uint64_t step) {
     return {RandomTensor("w", DType::kU8, {700}, step), RandomTensor("same", DType::kU8, {300}, 7)};
   }
-  Status Save(uint64_t step) {
-    VARVE_ASSIGN_OR_RETURN(auto writer, store_->Begin(step, {}));
-    const std::vector<TestTensor> tensors = ContentOf(step);
-    for (const TestTensor& tensor : tensors) VARVE_RETURN_IF_ERROR(writer->Put(tensor.view()));
-    return writer->Commit().status();
-  }
+  Status Save(uint64_t step) { return SaveTestTensors(store_.get(), step, ContentOf(step)); }
 
   // Small files that nothing merges yet, because a save that began before theirs is in progress.
   void Fill() {
@@ -75,8 +78,18 @@ class MergeWorkload {
       VARVE_ASSERT_OK(Save(step));
       filled_.Put({"main", step}, ContentOf(step));
     }
+    FillTrained();
     filled_files_ = ChunkFiles();
     EXPECT_GE(filled_files_.size(), kNumFiles);
+  }
+
+  // What the last of these steps is predicted from outlives the others.
+  void FillTrained() {
+    for (size_t i = 0; i < kNumTrained; ++i) VARVE_ASSERT_OK(trained_.Save(store_.get(), i));
+    std::vector<CheckpointId> dropped;
+    for (size_t i = 0; i + 1 < kNumTrained; ++i) dropped.push_back(trained_.IdOf(i));
+    VARVE_ASSERT_OK(store_->Drop(dropped, {.reclaim = false}).status());
+    filled_.Put(trained_.IdOf(kNumTrained - 1), trained_.TensorsOf(kNumTrained - 1));
   }
 
   std::set<std::string> ChunkFiles() const {
@@ -90,6 +103,7 @@ class MergeWorkload {
   bool HasMerged() const { return !std::ranges::includes(ChunkFiles(), filled_files_); }
 
   const fs::path path_, root_;
+  const TrainedSteps trained_{300, 2 * kNumTrained};
   std::unique_ptr<Store> store_;
   std::unique_ptr<CheckpointWriter> open_;  // goes before its store
   State filled_;

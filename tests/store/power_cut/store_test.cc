@@ -3,6 +3,7 @@
 // Power cuts during the operations of one store and of its backup.
 #include "tests/store/power_cut/driver.h"
 #include "tests/store/power_cut/judge.h"
+#include "tests/store/save/trained_steps.h"
 #include "varve/backup.h"
 #include "varve/request.h"
 
@@ -40,13 +41,21 @@ class StoreWorkload {
     Save({"main", 4}, 7);
     Rewind();
     Drop({{"main", 2}, {"other", 5}}, /*reclaim=*/false);
+    for (const size_t i : {0, 1, 2, 3, 4}) SaveTrained(i);
+    // What the later steps are predicted from outlives these.
+    Drop({trained_.IdOf(0), trained_.IdOf(1), trained_.IdOf(2)}, /*reclaim=*/false);
     recorder_.Run("reclaim", [&] { return store_->Reclaim({.all = true}).status(); });
+    ReplaceTrained(4);
+    SaveTrained(5);
     for (uint64_t step = 10; step < 16; ++step) Save({"main", step}, step);
     BackUpStore();
     OpenAgain();
     Save({"main", 20}, 20);
     Drop({{"main", 10}, {"main", 11}, {"main", 13}}, /*reclaim=*/true);
     Save({"main", 21}, 21);
+    SaveTrained(6);
+    Drop({trained_.IdOf(3), trained_.IdOf(4), trained_.IdOf(5)}, /*reclaim=*/true);
+    EXPECT_TRUE(HasReplays(*store_).value());
     store_.reset();
     return recorder_.Finish(image);
   }
@@ -76,6 +85,16 @@ class StoreWorkload {
         "save " + std::to_string(id.step),
         [&] { return SaveContentOf(store_.get(), id, content, on_existing); },
         [&] { now().Put(id, ContentOfStep(content)); });
+  }
+  void SaveTrained(size_t i) {
+    recorder_.Run(
+        "save trained " + std::to_string(i), [&] { return trained_.Save(store_.get(), i); },
+        [&] { now().Put(trained_.IdOf(i), trained_.TensorsOf(i)); });
+  }
+  void ReplaceTrained(size_t i) {
+    recorder_.Run(
+        "replace trained " + std::to_string(i), [&] { return trained_.Replace(store_.get(), i); },
+        [&] { now().Put(trained_.IdOf(i), trained_.OtherTensorsOf(i)); });
   }
   void Tag(const CheckpointId& id, const std::string& tag) {
     recorder_.Run(
@@ -130,6 +149,7 @@ class StoreWorkload {
 
   const fs::path path_, copy_;
   const std::string key_;
+  const TrainedSteps trained_{1000, 7};
   Recorder recorder_;
   std::unique_ptr<Store> store_;
 };
