@@ -4,12 +4,15 @@
 // is what a store would hold if varve broke the invariant. The full check that ends every store
 // test must find it. Where a read meets it, the read fails, and gives no other bytes.
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
 
 #include "codec/predict/rounded_copy.h"
 #include "store/db/spare_files.h"
 #include "store/format/format_file.h"
 #include "tests/store/internals.h"
+#include "tests/store/save/trained_steps.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -262,6 +265,144 @@ TEST_F(PlantedInvariantsTest, AFileThatIsOpenedOverALeftoverIsFound) {
   } else {
     EXPECT_EQ(opened.status().code(), StatusCode::kCorruption) << opened.status().ToString();
   }
+}
+
+// Frames that are predicted from three others, in run "trained". The last step holds one of each
+// target. Each of their sources takes a turn.
+class PlantedSourcesTest : public PlantedInvariantsTest {
+ protected:
+  struct Replayed {
+    std::string tensor;
+    ChunkAddress address;
+    FrameInfo info;
+  };
+
+  void SetUp() override {
+    PlantedInvariantsTest::SetUp();
+    for (const size_t i : {0, 1, 2}) VARVE_ASSERT_OK(steps_.Save(store_.get(), i));
+    ExpectSound();
+    VARVE_ASSERT_OK(
+        database()->Scan(Family::kChunks, "", [&](std::string_view key, std::string_view value) {
+          const FrameInfo info = ParseFrame(AsBytes(value)).value();
+          const auto address = keys::ParseChunk(key);
+          if (!info.replay.has_value()) return Status::Ok();
+          const bool is_weight = info.replay->target == ReplayTarget::kWeight;
+          replays_[is_weight ? 1 : 0] = {is_weight ? "master.p0" : "exp_avg_sq.p0", *address, info};
+          return Status::Ok();
+        }));
+    for (const Replayed& each : replays_) ASSERT_EQ(each.info.sources().size(), 3u);
+    store_.reset();
+    fs::copy(path(), sound_path(), fs::copy_options::recursive);
+    Reopen();
+  }
+  fs::path sound_path() const { return folder_.path() / "sound"; }
+
+  // Plants something for each source, each time in a sound store.
+  void ForEachSource(
+      const std::function<void(const Replayed& user, const ChunkAddress& source)>& plant) {
+    for (const Replayed& user : replays_) {
+      for (const FrameSource& source : user.info.sources()) {
+        SCOPED_TRACE(user.tensor + " and its source " + std::to_string(source.address.save_id) +
+                     "/" + std::to_string(source.address.ordinal));
+        plant(user, source.address);
+        store_.reset();
+        fs::remove_all(path());
+        fs::copy(sound_path(), path(), fs::copy_options::recursive);
+        Reopen();
+        ExpectSound();
+      }
+    }
+  }
+  std::string NameOf(const Replayed& user) const {
+    return "tensor " + user.tensor + " at step " + std::to_string(steps_.IdOf(2).step) +
+           " of run trained, chunk 0";
+  }
+  void ExpectNotReplayed(const Replayed& user, const std::string& text) {
+    const CheckpointId id = steps_.IdOf(2);
+    const auto reader = store_->OpenCheckpoint(id.run, id.step);
+    ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+    std::vector<std::byte> out(user.info.raw_bytes);
+    EXPECT_THAT((*reader)->Read(user.tensor, out), FailsWith(StatusCode::kCorruption, text));
+  }
+  void ChangeBlockOf(const Replayed& user, const std::function<void(SaveBlock*)>& change) {
+    const std::string key = keys::SaveBlock(user.address.save_id, 0);
+    SaveBlock block = DecodeSaveBlock(Value(Family::kBirths, key)).value();
+    change(&block);
+    Change(Family::kBirths, key, EncodeSaveBlock(block));
+  }
+
+  const TrainedSteps steps_{5000, 3};
+  std::array<Replayed, 2> replays_;  // of the second moment, and of the weight
+};
+
+// Invariant 1: everything that is referred to exists.
+TEST_F(PlantedSourcesTest, ASourceThatIsMissingIsFound) {
+  ForEachSource([&](const Replayed& user, const ChunkAddress& source) {
+    Change(Family::kChunks, keys::Chunk(source), std::nullopt);
+    ExpectFound(NameOf(user));
+    ExpectNotReplayed(user, NameOf(user));
+  });
+}
+
+// Then counts follow fewer sources than readers.
+TEST_F(PlantedSourcesTest, ASourceThatNoRecordNamesIsFound) {
+  ForEachSource([&](const Replayed& user, const ChunkAddress& source) {
+    ChangeBlockOf(user, [&](SaveBlock* block) {
+      const auto is_of_source = [&](const BaseEdge& edge) {
+        return edge.ordinal == user.address.ordinal && edge.base == source;
+      };
+      EXPECT_EQ(std::erase_if(block->edges, is_of_source), 1u);
+    });
+    ExpectFound(NameOf(user));
+  });
+}
+
+TEST_F(PlantedSourcesTest, ASourceThatWasNeverStoredIsFound) {
+  ForEachSource([&](const Replayed& user, const ChunkAddress& source) {
+    ChangeBlockOf(user, [&](SaveBlock* block) {
+      for (BaseEdge& edge : block->edges) {
+        if (edge.ordinal == user.address.ordinal && edge.base == source) edge.base = {1, 77};
+      }
+    });
+    ExpectFound("chunk 1/77 was never stored (" + NameOf(user) + ")");
+  });
+}
+
+// Invariant 2: counts are never too low.
+TEST_F(PlantedSourcesTest, ACountOfASourceThatIsTooLowIsFound) {
+  ForEachSource([&](const Replayed&, const ChunkAddress& source) {
+    const std::string key = keys::Counts(source.save_id, Counted::kChunk, 0);
+    std::vector<uint32_t> low = DecodeCounts(Value(Family::kCounts, key)).value();
+    const uint32_t count = low.at(source.ordinal)--;
+    Change(Family::kCounts, key, EncodeCounts(low));
+    ExpectFound("chunk " + std::to_string(source.save_id) + "/" + std::to_string(source.ordinal) +
+                ": is counted " + std::to_string(count - 1) + " times, named " +
+                std::to_string(count) + " times");
+  });
+}
+
+// What that does: a reclaim takes what the last step is predicted from.
+TEST_F(PlantedSourcesTest, ASourceThatIsFreedTooEarlyIsFound) {
+  const ChunkAddress source = replays_[0].info.sources()[2].address;  // the second moment before
+  const std::string key = keys::Counts(source.save_id, Counted::kChunk, 0);
+  std::vector<uint32_t> low = DecodeCounts(Value(Family::kCounts, key)).value();
+  low.at(source.ordinal) = 1;  // its list, and nothing that is predicted from it
+  Change(Family::kCounts, key, EncodeCounts(low));
+  const std::vector<CheckpointId> dropped = {steps_.IdOf(0), steps_.IdOf(1)};
+  VARVE_ASSERT_OK(store_->Drop(dropped).status());
+  VARVE_ASSERT_OK(store_->Reclaim({.all = true}).status());
+  EXPECT_THAT(FullCheck(), Contains(HasSubstr(NameOf(replays_[0]))));
+  ExpectNotReplayed(replays_[0], NameOf(replays_[0]));
+}
+
+// Invariant 5: sources have smaller addresses. Here a frame lies where its own source should.
+TEST_F(PlantedSourcesTest, AFrameThatIsItsOwnSourceIsFound) {
+  ForEachSource([&](const Replayed& user, const ChunkAddress& source) {
+    const std::string frame = Value(Family::kChunks, keys::Chunk(user.address));
+    Change(Family::kChunks, keys::Chunk(source), frame);
+    ExpectFound("has no smaller address");
+    ExpectNotReplayed(user, NameOf(user));
+  });
 }
 
 // Invariant 8: the seed never changes. This FORMAT is sound by itself.
