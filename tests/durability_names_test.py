@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each test that docs/durability.md names is there. Run as `durability_names_test.py ROOT`.
 
-A name is a suite (`SlotTest`, `SlotTest.*`), one of its tests, a ctest, a source file of tests or its stem, or a bare
-name that follows its suite or program: "`traps_test`: ChunksHoldNoTombstones, OtherTest.Name".
+A name is a suite (`SlotTest`, `SlotTest.*`), one of its tests, a ctest, a source file of tests or its stem.
+Or it is a bare name behind its suite or program: "`traps_test`: ChunksHoldNoTombstones, OtherTest.Name".
 """
 
 import pathlib
