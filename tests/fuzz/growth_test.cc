@@ -63,11 +63,12 @@ std::string Refs(size_t n) {
   return EncodeChunkList(refs);
 }
 
-std::string Edges(size_t n) {
+// `of_each` edges of each frame.
+std::string Edges(size_t n, size_t of_each) {
   SaveBlock block;
   for (size_t i = 0; i < n; ++i) {
     BaseEdge edge;
-    edge.ordinal = static_cast<uint32_t>(i);
+    edge.ordinal = static_cast<uint32_t>(i / of_each);
     edge.base = {.save_id = 1, .ordinal = static_cast<uint32_t>(i)};
     edge.base_raw_bytes = 4096;
     edge.base_stored_bytes = 400;
@@ -254,6 +255,62 @@ std::string CodedFrame(size_t n, bool has_base) {
   return HostileInputOf(frame);
 }
 
+// A frame that is predicted from its sources and differs a little, in the form that the target
+// takes.
+std::string ReplayedFrame(size_t n, ReplayTarget target) {
+  const size_t size = n / 4;
+  const AdamRecipe recipe = {.beta1 = 0.9f,
+                             .rest1 = 0.1f,
+                             .beta2 = 0.95f,
+                             .rest2 = 0.05f,
+                             .step_size = 1e-3f,
+                             .eps = 1e-8f,
+                             .has_bf16_gradient = true};
+  std::vector<float> moment(size), square(size), weight(size);
+  std::vector<uint16_t> gradient(size);
+  for (size_t i = 0; i < size; ++i) {
+    const auto noise = static_cast<uint32_t>(i) * 2654435761u;
+    moment[i] = static_cast<float>(static_cast<int32_t>(noise)) * 1e-12f;
+    square[i] = static_cast<float>(noise >> 8) * 1e-12f;
+    weight[i] = static_cast<float>(static_cast<int32_t>(noise * 31)) * 1e-11f;
+    gradient[i] = static_cast<uint16_t>(0x3A00 + (noise >> 24) % 200);
+  }
+  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  std::vector<std::byte> after(4 * size), wanted(4 * size);
+  PredictMoment(recipe, bytes(moment), bytes(gradient), after);
+  std::vector<std::span<const std::byte>> sources;
+  switch (target) {
+    case ReplayTarget::kMoment:
+      sources = {bytes(moment)};
+      wanted = after;
+      break;
+    case ReplayTarget::kSquare:
+      sources = {bytes(moment), after, bytes(square)};
+      PredictSquare(recipe, sources[0], sources[1], sources[2], wanted);
+      break;
+    default:
+      sources = {after, bytes(square), bytes(weight)};
+      PredictWeight(recipe, sources[0], sources[1], sources[2], wanted);
+  }
+  for (size_t i = 0; i < size; ++i) {
+    wanted[4 * i] ^= static_cast<std::byte>(static_cast<uint32_t>(i) * 2654435761u >> 29);
+  }
+  std::vector<FrameBase> bases;
+  for (const auto& source : sources) {
+    bases.push_back({.address = {.save_id = 1, .ordinal = static_cast<uint32_t>(bases.size())},
+                     .digest = {},
+                     .raw = source,
+                     .path_bytes = 1});
+  }
+  const ReplayInput replay{.replay = {target, recipe}, .sources = bases, .path_bytes = 1};
+  std::vector<std::byte> frame;
+  Require(
+      FrameEncoder().Encode({.raw = wanted, .dtype = DType::kF32, .replay = &replay}, &frame).ok());
+  const auto info = ParseFrame(frame);
+  Require(info->predictor == Predictor::kReplay && info->num_sources == NumSources(target));
+  return HostileInputOf(frame);
+}
+
 // A zip archive of empty files, in the form that the target takes.
 std::string ArchiveOf(size_t n) {
   const auto numbers = [](std::initializer_list<std::pair<uint32_t, int>> fields) {
@@ -331,6 +388,9 @@ constexpr Growing kGrowing[] = {
     {"frame", RawFrame},
     {"frame", [](size_t n) { return CodedFrame(n, false); }},
     {"frame", [](size_t n) { return CodedFrame(n, true); }},
+    {"frame", [](size_t n) { return ReplayedFrame(n, ReplayTarget::kMoment); }},
+    {"frame", [](size_t n) { return ReplayedFrame(n, ReplayTarget::kSquare); }},
+    {"frame", [](size_t n) { return ReplayedFrame(n, ReplayTarget::kWeight); }},
     {"torch_npz_dcp", ArchiveOf},
     {"torch_npz_dcp", PickleOf},
     {"group_log", GroupLogOf},
@@ -341,7 +401,8 @@ constexpr Growing kGrowing[] = {
      }},
     {"chunk_list", Refs},
     {"counts_record", [](size_t n) { return EncodeCounts(std::vector<uint32_t>(n, 2)); }},
-    {"save_block", Edges},
+    {"save_block", [](size_t n) { return Edges(n, 1); }},
+    {"save_block", [](size_t n) { return Edges(n, kMaxSources); }},
     {"step_record", Metrics},
     {"tensor_record", Lists},
     {"trainer_progress", Progress},

@@ -60,8 +60,8 @@ std::string ReadGolden(const std::string& name) { return ReadFile(fs::path(VARVE
 std::vector<FuzzTarget> AllTargets() {
   std::vector<FuzzTarget> all;
   for (auto&& targets :
-       {FrameTargets(), StoreTargets(), CatalogueTargets(), FileTargets(), HookTargets(),
-        ObjectTargets(), CommandTargets(), FormatTargets(), WholeTargets()}) {
+       {FrameTargets(), HintTargets(), StoreTargets(), CatalogueTargets(), FileTargets(),
+        HookTargets(), ObjectTargets(), CommandTargets(), FormatTargets(), WholeTargets()}) {
     all.insert(all.end(), targets.begin(), targets.end());
   }
   return all;

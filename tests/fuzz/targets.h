@@ -31,6 +31,7 @@ struct FuzzTarget {
 };
 
 std::vector<FuzzTarget> FrameTargets();
+std::vector<FuzzTarget> HintTargets();  // what trainers say of their optimizers
 std::vector<FuzzTarget> StoreTargets();
 std::vector<FuzzTarget> CatalogueTargets();
 std::vector<FuzzTarget> FileTargets();     // FORMAT, GROUP, seals, the log of a group

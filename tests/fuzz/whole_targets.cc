@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole stores: one with damaged files, and two that are called (tests/store/model). Each answer is
+// Whole stores: those of tests/golden with damaged files, and two that are called
+// (tests/store/model). Each answer is
 // the whole one or an error.
 #include <algorithm>
 #include <cstdio>
@@ -39,18 +40,13 @@ void RequireOk(const std::string& where, const Status& status) {
   if (!status.ok()) Fail(where + ": " + status.ToString());
 }
 
-const Files& GoldenFiles() {
-  static const Files files = [] {
-    const fs::path folder = fs::path(VARVE_GOLDEN) / "store_rans";
-    Files found;
-    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-      if (entry.is_regular_file())
-        found[fs::relative(entry.path(), folder)] = ReadFile(entry.path());
-    }
-    Require(!found.empty());
-    return found;
-  }();
-  return files;
+Files ReadFolder(const fs::path& folder) {
+  Files found;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) found[fs::relative(entry.path(), folder)] = ReadFile(entry.path());
+  }
+  Require(!found.empty());
+  return found;
 }
 
 // Makes the store anew. `NAME~repair` and `NAME~damaged` of an earlier one are removed, too.
@@ -146,6 +142,13 @@ void AskContent(const Store& store, const CheckpointId& id, Answers* answers) {
       progress.ok() ? std::to_string(step) : testing::ErrorText(progress.status());
 }
 
+// A store that the edits damage, and what it says undamaged.
+struct Golden {
+  Files files;
+  StoreOptions options = kOneThread;
+  Answers truth;
+};
+
 Answers AskAll(const Store& store) {
   Answers answers = testing::Ask(store);
   const auto runs = store.ListRuns();
@@ -159,13 +162,20 @@ Answers AskAll(const Store& store) {
   return answers;
 }
 
-const Answers& Truth() {
-  static const Answers truth = [] {
-    const auto store = Store::OpenForReading(Write(GoldenFiles()), kOneThread);
-    RequireOk("the undamaged store", store.status());
-    return AskAll(**store);
-  }();
-  return truth;
+Golden MakeGolden(const std::string& name, const std::string& key = {}) {
+  Golden golden;
+  golden.files = ReadFolder(fs::path(VARVE_GOLDEN) / name);
+  golden.options.key = key;
+  const auto store = Store::OpenForReading(Write(golden.files), golden.options);
+  RequireOk("the undamaged " + name, store.status());
+  golden.truth = AskAll(**store);
+  return golden;
+}
+
+const Golden& GoldenOf(std::byte choice) {
+  static const Golden all[] = {MakeGolden("store_rans"), MakeGolden("store_replays"),
+                               MakeGolden("store_sealed", "the key of the golden store")};
+  return all[std::to_integer<size_t>(choice) % std::size(all)];
 }
 
 // What is known of steps that are there must be true. Which are there need not be known any more.
@@ -178,18 +188,21 @@ Answers OnlyData(const Answers& answers) {
 }
 
 // A run that has lost its name gets another by a repair. The store has one run.
-void RequireTrueData(const std::string& where, const Answers& found) {
+void RequireTrueData(const std::string& where, const Answers& found, const Golden& golden) {
   for (const auto& [question, answer] : OnlyData(found)) {
-    const auto it = Truth().find("data of main" + question.substr(question.find('@')));
-    if (it == Truth().end() || it->second != answer) Fail(where + ": " + question + " is wrong");
+    const auto it = golden.truth.find("data of main" + question.substr(question.find('@')));
+    if (it == golden.truth.end() || it->second != answer) {
+      Fail(where + ": " + question + " is wrong");
+    }
   }
 }
 
 // Without SYNCED nobody knows how much of the manifest is missing.
-void RequireNoLies(const std::string& where, const Answers& found, const Files& files) {
-  RequireTrueData(where, found);
+void RequireNoLies(const std::string& where, const Answers& found, const Files& files,
+                   const Golden& golden) {
+  RequireTrueData(where, found, golden);
   if (files.contains("SYNCED")) {
-    RequireNone(where, testing::FirstWrongAnswer(found, Truth()));
+    RequireNone(where, testing::FirstWrongAnswer(found, golden.truth));
   }
 }
 
@@ -199,19 +212,19 @@ bool IsSound(const Store& store) {
 }
 
 // Returns whether a full check finds no damage.
-bool ReadDamaged(const Files& files) {
-  const auto store = Store::OpenForReading(Write(files), kOneThread);
+bool ReadDamaged(const Files& files, const Golden& golden) {
+  const auto store = Store::OpenForReading(Write(files), golden.options);
   if (!store.ok()) return false;
-  RequireNoLies("a reader", AskAll(**store), files);
+  RequireNoLies("a reader", AskAll(**store), files, golden);
   return IsSound(**store);
 }
 
-void WriteDamaged(const Files& files, bool is_sound) {
+void WriteDamaged(const Files& files, const Golden& golden, bool is_sound) {
   const fs::path path = Write(files);
-  const auto store = Store::Open(path, kOneThread);
+  const auto store = Store::Open(path, golden.options);
   if (is_sound) RequireOk("a writer of a store that checks clean", store.status());
   if (!store.ok()) return;
-  RequireNoLies("a writer", AskAll(**store), files);
+  RequireNoLies("a writer", AskAll(**store), files, golden);
   const auto save = [&]() -> Status {
     VARVE_ASSIGN_OR_RETURN(const auto writer, (*store)->Begin(99));
     const std::string bytes(1000, 'x');
@@ -226,31 +239,33 @@ void WriteDamaged(const Files& files, bool is_sound) {
   Require(IsSound(**store));
 }
 
-void RepairDamaged(const Files& files, bool is_sound) {
+void RepairDamaged(const Files& files, const Golden& golden, bool is_sound) {
   const fs::path path = Write(files);
-  const auto report = RepairStore(path);
+  const auto report = RepairStore(path, {.key = golden.options.key});
   if (is_sound) RequireOk("a repair of a store that checks clean", report.status());
   if (!report.ok()) return;
-  const auto store = Store::Open(path, kOneThread);
+  const auto store = Store::Open(path, golden.options);
   RequireOk("opening a repaired store", store.status());
   Require(IsSound(**store));
   const Answers found = AskAll(**store);
-  RequireTrueData("a repaired store", found);
+  RequireTrueData("a repaired store", found, golden);
   for (const RepairReport::KeptStep& kept : report->kept) {
     const std::string name = kept.id.run + "@" + std::to_string(kept.id.step);
     if (!found.contains(name)) Fail("the repair kept " + name + ", which is not there");
   }
 }
 
+// The first byte chooses the store. The edits follow.
 void ReadDamagedStore(std::span<const std::byte> input) {
   constexpr int kMostEdits = 20;
-  Truth();
-  Files files = GoldenFiles();
-  Edits edits(input);
+  if (input.empty()) return;
+  const Golden& golden = GoldenOf(input[0]);
+  Files files = golden.files;
+  Edits edits(input.subspan(1));
   for (int i = 0; i < kMostEdits && !edits.IsAtEnd(); ++i) edits.ApplyNext(&files);
-  const bool is_sound = ReadDamaged(files);
-  WriteDamaged(files, is_sound);
-  RepairDamaged(files, is_sound);
+  const bool is_sound = ReadDamaged(files, golden);
+  WriteDamaged(files, golden, is_sound);
+  RepairDamaged(files, golden, is_sound);
 }
 
 void PlayCalls(std::span<const std::byte> input) {
@@ -269,12 +284,15 @@ std::vector<std::string> CallSeeds() {
   return seeds;
 }
 
-// One edit of each kind.
+// One edit of each kind, in turn in each store.
 std::vector<std::string> DamageSeeds() {
   using namespace std::string_literals;
-  return {"\0\x05\x10\0\x03"s + "xyz", "\x01\x07\x40\0\0"s,   "\x02\x09\0\0\0"s,
-          "\x03\x03\0\0\x04"s,         "\x04\x24\x40\0\x03"s, "\x05\x02\x20\0\x08"s,
-          "\x06\x01\x30\0\x01"s};
+  std::vector<std::string> seeds = {
+      "\0\x05\x10\0\x03"s + "xyz", "\x01\x07\x40\0\0"s,   "\x02\x09\0\0\0"s,    "\x03\x03\0\0\x04"s,
+      "\x04\x24\x40\0\x03"s,       "\x05\x02\x20\0\x08"s, "\x06\x01\x30\0\x01"s};
+  char store = 0;
+  for (std::string& seed : seeds) seed.insert(seed.begin(), store++);
+  return seeds;
 }
 
 }  // namespace
