@@ -28,7 +28,7 @@ class Asking(store_verbs.Run):
     """A verb that asks the writer of its store."""
 
     def open_writer(self):
-        self.writer = harness.StoreTool(self.store, store_verbs.MAX_TENSOR_BYTES)
+        self.writer = harness.StoreTool(self.store, store_verbs.PLAN)
         assert self.writer.opened == "ok", self.writer.opened
 
     def start(self):
@@ -47,7 +47,7 @@ class Asking(store_verbs.Run):
 
     def expect_swept(self):
         """Another writer applies what waits. What is old goes."""
-        with harness.StoreTool(self.store, store_verbs.MAX_TENSOR_BYTES) as tool:
+        with harness.StoreTool(self.store, store_verbs.PLAN) as tool:
             tool.must("save 200 200")
             harness.varve(self.store, "metric", 6, "seen=1")  # applied after all that came before
         left = [name for name in self.inbox() if not name.endswith((".answer", ".tmp"))]
@@ -55,7 +55,7 @@ class Asking(store_verbs.Run):
         for path in self.store.glob("inbox/*"):
             old = time.time() - TWO_HOURS
             os.utime(path, (old, old))
-        with harness.StoreTool(self.store, store_verbs.MAX_TENSOR_BYTES) as tool:
+        with harness.StoreTool(self.store, store_verbs.PLAN) as tool:
             tool.must("save 201 201")
             harness.varve(self.store, "metric", 6, "seen=2")  # who asks sweeps
         assert not self.inbox(), f"left in the inbox for ever: {self.inbox()}"

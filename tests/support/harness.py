@@ -135,11 +135,14 @@ def mounted(folder, *arguments):
 
 
 class StoreTool:
-    """A store_tool process: a store held open for writing, obeying `save 3 3`, `drop 1` and the like."""
+    """A store_tool process: a store held open for writing, obeying `save 3 3`, `drop 1` and the like.
 
-    def __init__(self, store, max_tensor_bytes=64 << 10, env=None):
+    `plan`: the size of the largest tensor, and perhaps "+trained" (step_content.h).
+    """
+
+    def __init__(self, store, plan=64 << 10, env=None):
         self.process = subprocess.Popen(
-            [program("store_tool"), str(store), str(max_tensor_bytes)],
+            [program("store_tool"), str(store), str(plan)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

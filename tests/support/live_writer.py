@@ -11,7 +11,7 @@ class LiveWriter:
     """A store_tool process that saves step after step until it is told to end."""
 
     def __init__(self, store):
-        self.tool = harness.StoreTool(store, max_tensor_bytes=200_000)
+        self.tool = harness.StoreTool(store, plan=200_000)
         self.step = 0
         self.error = None
         self.end = threading.Event()

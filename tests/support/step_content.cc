@@ -2,9 +2,13 @@
 #include "tests/support/step_content.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
+
+#include "codec/predict/rounded_copy.h"
+#include "tests/codec/predict/optimizer.h"
 
 namespace varve::internal::testing {
 namespace {
@@ -107,6 +111,55 @@ MadeTensor MakeTensor(const ContentPlan& plan, int tensor, uint64_t content) {
   return made;
 }
 
+constexpr const char* kMaster = "trained/master";
+constexpr const char* kMoment = "trained/exp_avg";
+constexpr const char* kSquare = "trained/exp_avg_sq";
+
+MadeTensor MakeTrainedTensor(const char* name, const std::vector<float>& values) {
+  return {.name = name,
+          .dtype = DType::kF32,
+          .shape = {static_cast<int64_t>(values.size())},
+          .bytes = ToBytes(values)};
+}
+
+void AddTrained(const ContentPlan& plan, uint64_t content, std::vector<MadeTensor>* tensors) {
+  constexpr size_t kTrainedElements = 1500;
+  Optimizer optimizer;
+  OptimizerState state = {std::vector<float>(kTrainedElements),
+                          std::vector<float>(kTrainedElements),
+                          Weights(kTrainedElements, plan.seed)};
+  for (uint64_t number = 1; number <= content; ++number) {
+    optimizer.step.number = number;
+    state = optimizer.Next(state, /*is_bf16=*/false, Mix(plan.seed, number));
+  }
+  MadeTensor master = MakeTrainedTensor(kMaster, state.weight);
+  MadeTensor copy{.name = "trained/copy",
+                  .dtype = DType::kBF16,
+                  .shape = master.shape,
+                  .bytes = std::vector<std::byte>(master.bytes.size() / 2),
+                  .derived_from = kMaster};
+  MakeRoundedCopy(copy.dtype, master.bytes, copy.bytes);
+  tensors->push_back(std::move(copy));
+  tensors->push_back(std::move(master));
+  tensors->push_back(MakeTrainedTensor(kMoment, state.moment));
+  tensors->push_back(MakeTrainedTensor(kSquare, state.square));
+}
+
+// The optimizer's step from the content before.
+std::shared_ptr<const OptimizerStep> HintOf(uint64_t content) {
+  const AdamStep step = Optimizer().step;
+  auto hint = std::make_shared<OptimizerStep>();
+  hint->groups = {{.learning_rate = step.learning_rate,
+                   .beta1 = step.beta1,
+                   .beta2 = step.beta2,
+                   .eps = step.eps,
+                   .weight_decay = step.weight_decay}};
+  hint->parameters = {{kMaster, kMoment, kSquare}};
+  hint->number = content;
+  hint->gradient_scale = step.gradient_scale;
+  return hint;
+}
+
 std::vector<std::byte> MakeItem(const ContentPlan& plan, uint64_t content) {
   std::vector<std::byte> item(1 + Mix(plan.seed, content) % 3000);
   FillRandom(Mix(plan.seed, content, 1), item.data(), item.size());
@@ -123,7 +176,7 @@ Status CompareInfo(const std::vector<TensorInfo>& found, const std::vector<MadeT
   for (const MadeTensor& made : expected) {
     const bool there = std::any_of(found.begin(), found.end(), [&](const TensorInfo& info) {
       return info.name == made.name && info.dtype == made.dtype && info.shape == made.shape &&
-             info.logical_bytes == made.bytes.size();
+             info.logical_bytes == made.bytes.size() && info.derived_from == made.derived_from;
     });
     if (!there) return Different("the listing of tensor '" + made.name + "'", content);
   }
@@ -157,19 +210,33 @@ uint64_t Mix(uint64_t a, uint64_t b, uint64_t c) {
   return x ^ (x >> 31);
 }
 
+ContentPlan ParsePlan(const std::string& text) {
+  ContentPlan plan;
+  char* rest = nullptr;
+  plan.max_tensor_bytes = std::strtoull(text.c_str(), &rest, 10);
+  plan.has_trained = std::string_view(rest) == "+trained";
+  return plan;
+}
+
 std::vector<MadeTensor> MakeContent(const ContentPlan& plan, uint64_t content) {
   std::vector<MadeTensor> tensors;
   for (int i = 0; i < plan.num_tensors; ++i) tensors.push_back(MakeTensor(plan, i, content));
+  if (plan.has_trained) AddTrained(plan, content, &tensors);
   return tensors;
 }
 
 Result<SaveReport> SaveContent(Store* store, const ContentPlan& plan, uint64_t step,
                                uint64_t content, const SaveOptions& options) {
   const std::vector<MadeTensor> tensors = MakeContent(plan, content);
-  VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step, options));
+  SaveOptions hinted = options;
+  if (plan.has_trained) hinted.optimizer_step = HintOf(content);
+  VARVE_ASSIGN_OR_RETURN(auto writer, store->Begin(step, hinted));
   for (const MadeTensor& made : tensors) {
-    VARVE_RETURN_IF_ERROR(writer->Put(
-        {.name = made.name, .dtype = made.dtype, .shape = made.shape, .data = made.bytes.data()}));
+    VARVE_RETURN_IF_ERROR(writer->Put({.name = made.name,
+                                       .dtype = made.dtype,
+                                       .shape = made.shape,
+                                       .data = made.bytes.data(),
+                                       .derived_from = made.derived_from}));
   }
   VARVE_RETURN_IF_ERROR(writer->PutBytes(kItemName, MakeItem(plan, content)));
   TrainerProgress state;

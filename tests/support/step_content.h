@@ -21,13 +21,21 @@ struct ContentPlan {
   int num_tensors = 8;
   uint64_t max_tensor_bytes = uint64_t{2} << 20;  // sizes are drawn up to this
   uint64_t period = 4;                            // a block changes once in so many contents
+  // True: there is also what an optimizer has made of a parameter in as many steps as the content
+  // has for a number, with a rounded copy. Content n + 1 is saved with the hint that follows n. Its
+  // cost rises with the number.
+  bool has_trained = false;
 };
+
+// "60000" is the size of the largest tensor, and "60000+trained" also says has_trained.
+ContentPlan ParsePlan(const std::string& text);
 
 struct MadeTensor {
   std::string name;
   DType dtype = DType::kU8;
   std::vector<int64_t> shape;
   std::vector<std::byte> bytes;
+  std::string derived_from{};
 };
 
 // Random, constant, float-like, slowly drifting, tied, scalar and empty tensors, in turn.

@@ -16,7 +16,7 @@ import time
 import harness
 import safetensors_bytes as files
 
-MAX_TENSOR_BYTES = 60_000
+PLAN = "60000+trained"  # also rounded copies, and replays of an optimizer (step_content.h)
 STEPS = range(1, 7)
 NEW = 100  # a step that an import saves
 NEWER = 1000  # one that a writer after the verb saves
@@ -159,7 +159,7 @@ class Template:
         self.store = folder / "store"
         self.remote = folder / "remote"
         self.backup = folder / "backup"
-        with harness.StoreTool(self.store, MAX_TENSOR_BYTES) as tool:
+        with harness.StoreTool(self.store, PLAN) as tool:
             for step in (1, 2, 3):
                 tool.must(f"save {step} {step}")
             self.push()
@@ -170,6 +170,8 @@ class Template:
             tool.must("save 6 6")
             of_last = self.tables() - before_last
             tool.must("save 50 50")
+        stored = harness.varve_json(self.store, "stats")["by_codec"]
+        assert "replay" in stored, stored
         harness.varve(self.store, "drop", 50, "--no-reclaim")  # a reclaim has work to do
         harness.varve(self.store, "tag", 5, "old")
         self.push()
@@ -246,7 +248,7 @@ def read_steps(store, steps):
     if not steps:
         return {}
     done = subprocess.run(
-        [harness.program("damage_reader"), store, str(MAX_TENSOR_BYTES), *sorted(steps)],
+        [harness.program("damage_reader"), store, PLAN, *sorted(steps)],
         capture_output=True,
         text=True,
     )

@@ -33,7 +33,7 @@ class ClocksTest(unittest.TestCase):
         return harness.varve(self.store, *arguments, env=jumping(seed), timeout=PATIENCE, **options)
 
     def writer(self, seed=1):
-        tool = harness.StoreTool(self.store, store_verbs.MAX_TENSOR_BYTES, env=jumping(seed))
+        tool = harness.StoreTool(self.store, store_verbs.PLAN, env=jumping(seed))
         self.assertEqual(tool.opened, "ok")
         return tool
 

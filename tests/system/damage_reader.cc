@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// damage_reader STORE MAX_TENSOR_BYTES RUN@STEP...: opens a store for reading, reads each of these
-// steps, whether it is listed or not, and prints one line for each: `RUN@STEP CONTENT FACTS`, or
+// damage_reader STORE PLAN RUN@STEP...: opens a store for reading, reads each of these steps,
+// whether it is listed or not, and prints one line for each: `RUN@STEP CONTENT FACTS`, or
 // `RUN@STEP error: CODE: MESSAGE`. FACTS are what no content number says: time, metrics and tags.
 // The bytes of all tensors and items have been compared with those of the content, and the items
-// have been listed. Exits 1 when the
-// store does not open, with `error: CODE: MESSAGE`.
+// have been listed. PLAN says what the steps hold (ParsePlan). Exits 1 when the store does not
+// open, with `error: CODE: MESSAGE`.
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
@@ -36,8 +36,7 @@ Result<std::string> Describe(const Store& store, const ContentPlan& plan, const 
 
 int Main(int argc, char** argv) {
   if (argc < 3) return 2;
-  ContentPlan plan;
-  plan.max_tensor_bytes = std::strtoull(argv[2], nullptr, 10);
+  const ContentPlan plan = ParsePlan(argv[2]);
   const auto store = Store::OpenForReading(argv[1]);
   if (!store.ok()) {
     std::cout << ErrorText(store.status()) << "\n";

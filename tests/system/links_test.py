@@ -173,7 +173,7 @@ class LinksTest(unittest.TestCase):
         """What a live writer is asked for goes through inbox/."""
         verb = next(verb for verb in store_verbs.verbs() if verb.name == "tag")
         run = self.start(verb)
-        with harness.StoreTool(run.store, store_verbs.MAX_TENSOR_BYTES) as tool:
+        with harness.StoreTool(run.store, store_verbs.PLAN) as tool:
             shutil.rmtree(run.store / "inbox", ignore_errors=True)
             self.plant_folder(run, "inbox")
             (run.outside / "inbox" / "0-1.request").write_bytes(b"years of work")

@@ -36,7 +36,7 @@ class ModesTest(unittest.TestCase):
         before = os.umask(umask)
         try:
             template = store_verbs.Template(self.folder / "made")
-            tool = harness.StoreTool(self.store, store_verbs.MAX_TENSOR_BYTES)
+            tool = harness.StoreTool(self.store, store_verbs.PLAN)
             with tool:
                 tool.must("save 1 1")
                 tool.must("save 2 2")

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// store_tool STORE [MAX_TENSOR_BYTES]: holds a store open for writing and obeys commands on
-// standard input, one a line. It answers each with one line, "ok ..." or the error.
+// store_tool STORE [PLAN]: holds a store open for writing and obeys commands on standard input, one
+// a line. It answers each with one line, "ok ..." or the error. PLAN says what the steps hold
+// (ParsePlan).
 //
 //   save STEP CONTENT | drop STEP | reclaim | verify STEP | shards STEP
 //
@@ -9,7 +10,6 @@
 // columns in pairs, the last pair of padding. It also saves "b", FP32 [4], in two replicas.
 //
 // The first line says whether the store could be opened. Ends at the end of its input.
-#include <cstdlib>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -87,8 +87,7 @@ std::string Obey(Store* store, const ContentPlan& plan, const std::string& line)
 
 int Main(int argc, char** argv) {
   if (argc < 2) return 2;
-  ContentPlan plan;
-  if (argc > 2) plan.max_tensor_bytes = std::strtoull(argv[2], nullptr, 10);
+  const ContentPlan plan = argc > 2 ? ParsePlan(argv[2]) : ContentPlan();
   const auto store = Store::OpenOrCreate(argv[1]);
   std::cout << Answer(store.status()) << std::endl;
   if (!store.ok()) return 1;

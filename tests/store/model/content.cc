@@ -21,9 +21,7 @@ constexpr size_t kMaster = 3;  // the one that drifts
 constexpr std::string_view kItem = "loader";
 constexpr size_t kWideBytes = (size_t{2} << 20) + 1000;  // three chunks
 
-struct Tensor : MadeTensor {
-  std::string derived_from;
-};
+using Tensor = MadeTensor;
 
 // Before or after its master by name, of either type.
 Tensor MakeCopy(const MadeTensor& master, uint8_t content) {
@@ -58,7 +56,7 @@ std::vector<Tensor> MakeTensors(uint8_t content) {
   if (content % 4 != 1) tensors.push_back(MakeCopy(made[kMaster], content));
   if (content % 16 == 15) tensors.push_back(MakeWide(content));
   if (content % 16 == 9) made.resize(2);  // a part of them, with a hint to what is not there
-  for (MadeTensor& each : made) tensors.push_back({{std::move(each)}, ""});
+  for (Tensor& each : made) tensors.push_back(std::move(each));
   return tensors;
 }
 
@@ -72,7 +70,7 @@ TrainedStep NextStepOf(Training* training) {
   TrainedStep step;
   step.hint = training->Next();
   for (const TestTensor& each : training->states.back()) {
-    step.tensors.push_back({{each.name, each.dtype, each.shape, each.bytes}, each.derived_from});
+    step.tensors.push_back({each.name, each.dtype, each.shape, each.bytes, each.derived_from});
   }
   if (step.hint->number % 2 == 1) std::ranges::reverse(step.tensors);
   return step;
