@@ -54,6 +54,8 @@ TEST_F(ModelTest, TheStoreHoldsWhatTheModelHolds) {
   for (uint64_t seed = first; seed < first + number; ++seed) {
     const std::vector<Call> calls = RandomCalls(seed, 20 + seed % 60);
     const std::string wrong = PlayHere(calls);
+    const uint64_t done = seed - first + 1;
+    if (done % 250 == 0) std::cout << done << " of " << number << " sequences" << std::endl;
     if (wrong.empty()) continue;
     const std::vector<Call> few = ShrinkHere(calls);
     FAIL() << "VARVE_MODEL_SEED=" << seed << ": " << wrong << "\nThese " << few.size() << " of "

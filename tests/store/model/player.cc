@@ -78,6 +78,20 @@ std::vector<CheckpointId> Chosen(const Model& model, const Call& call) {
   return ids;
 }
 
+// A drop, which must free what its forecast says: the chunks that nothing else needs any more.
+Status DropAsForecast(Store* store, const std::vector<CheckpointId>& ids, bool reclaim) {
+  const Result<uint64_t> forecast = store->BytesFreedByDrop(ids);
+  VARVE_ASSIGN_OR_RETURN(const StoreStats before, store->Stats());
+  const Status dropped = store->Drop(ids, {.reclaim = reclaim}).status();
+  if (!dropped.ok()) return dropped;
+  VARVE_RETURN_IF_ERROR(forecast.status());
+  VARVE_ASSIGN_OR_RETURN(const StoreStats after, store->Stats());
+  const uint64_t freed = before.stored_bytes - after.stored_bytes;
+  if (freed == *forecast) return Status::Ok();
+  return Status::Aborted("a drop freed " + std::to_string(freed) + " bytes, and its forecast was " +
+                         std::to_string(*forecast));
+}
+
 class Player {
  public:
   Player(const fs::path& folder, Mistake mistake) : mistake_(mistake) {
@@ -182,7 +196,7 @@ Status Player::Check(const Store& store, bool read_data) {
 
 Status Player::Empty(Side* side) {
   for (const CheckpointId& id : side->model.All()) {
-    VARVE_RETURN_IF_ERROR(side->store->Drop(std::span(&id, 1)).status());
+    VARVE_RETURN_IF_ERROR(DropAsForecast(side->store.get(), {id}, true));
   }
   VARVE_RETURN_IF_ERROR(side->store->Reclaim({.all = true}).status());
   const auto* const impl = static_cast<const StoreImpl*>(side->store.get());
@@ -273,7 +287,7 @@ Status Player::DoFork(const Call& call) {
 }
 
 Status Player::DoDrop(const std::vector<CheckpointId>& ids, bool reclaim) {
-  const Status dropped = here_->store->Drop(ids, {.reclaim = reclaim}).status();
+  const Status dropped = DropAsForecast(here_->store.get(), ids, reclaim);
   if (mistake_ == Mistake::kModelForgetsDrops) return Status::Ok();
   return Expect("drop", here_->model.Drop(ids), dropped);
 }
