@@ -79,7 +79,8 @@ TEST_F(RequestTest, AnInboxThatCannotBeListedIsAnError) {
   const Inbox inbox(path());
   EXPECT_THAT(inbox.List().value(), IsEmpty());
   std::ofstream(path() / "inbox") << "a file";
-  EXPECT_THAT(inbox.List(), FailsWith(StatusCode::kNotFound, "cannot list " + (path() / "inbox").string()));
+  EXPECT_THAT(inbox.List(),
+              FailsWith(StatusCode::kNotFound, "cannot list " + (path() / "inbox").string()));
   fs::remove(path() / "inbox");
   fs::create_directory_symlink(path(), path() / "inbox");
   EXPECT_THAT(inbox.List(), FailsWith(StatusCode::kCorruption, "inbox is a link"));
