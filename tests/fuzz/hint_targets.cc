@@ -39,7 +39,7 @@ class HintReader {
   T Take() {
     T value{};
     const std::span<const std::byte> bytes = TakeBytes(sizeof(T));
-    std::memcpy(&value, bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(&value, bytes.data(), bytes.size());
     return value;
   }
   std::span<const std::byte> TakeBytes(size_t size) {
