@@ -45,7 +45,7 @@ class Connection {
   ssize_t Read(char* to, size_t size);
   // Returns the number of bytes that were sent, or -1.
   ssize_t Write(const char* from, size_t size);
-  // Waits until Write takes bytes. False: it is not so in time.
+  // Waits until Write takes bytes. False: the client took nothing in time.
   bool AwaitWritable() const;
   bool has_unread() const { return next_ < end_; }
   int socket() const { return socket_; }

@@ -189,7 +189,7 @@ class Workers : public httplib::TaskQueue {
 // The library's server, with connections whose bytes and time are bounded.
 class BoundedServer : public httplib::Server {
  public:
-  // Who waits for a thread that answers.
+  // Whether somebody waits for a thread, or the server ends.
   std::function<bool()> in_haste = [] { return false; };
 
  private:
@@ -199,9 +199,10 @@ class BoundedServer : public httplib::Server {
     BoundedStream stream(&connection);
     bool is_answered = false;
     for (size_t left = keep_alive_max_count_; left > 0 && connection.AwaitRequest(); --left) {
+      const bool is_last = left == 1 || in_haste();
       bool is_closed = false;
-      is_answered = Answer(*this, stream, /*is_last=*/left == 1, &is_closed);
-      if (!is_answered || is_closed) break;
+      is_answered = Answer(*this, stream, is_last, &is_closed);
+      if (!is_answered || is_closed || is_last) break;
     }
     return is_answered;
   }

@@ -204,7 +204,8 @@ Status Inspector::PrepareLarge(const nlohmann::ordered_json& shown) {
 Answer Inspector::AnswerApi(const std::string& path, const Query& query) {
   if (path == "api/check") {
     VARVE_RETURN_IF_ERROR(query.CheckNames("start"));
-    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh(/*holds_state=*/true));
+    VARVE_ASSIGN_OR_RETURN(const bool start, query.Flag("start"));
+    VARVE_ASSIGN_OR_RETURN(const Opened opened, Fresh(/*holds_state=*/start));
     return AnswerCheck({*opened.store, path_, opened.snapshot, opened.warning, query, caches_});
   }
   for (const Route& route : kRoutes) {

@@ -29,7 +29,7 @@ class StorePool {
  public:
   using Open = std::function<Result<std::unique_ptr<Store>>()>;
 
-  // There are never more than `max_stores` stores, which must be at least 2.
+  // The pool keeps at most `max_stores` stores, which must be at least 2.
   StorePool(size_t max_stores, Open open) : max_stores_(max_stores), open_(std::move(open)) {}
 
   // Returns a store that shows all that was committed before this call. `holds_state` says that the

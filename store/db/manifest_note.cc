@@ -88,7 +88,7 @@ Status UnlessOpeningSays(const Status& status) {
 }
 
 // Each record comes to the manifest first, and then to the copy. So a manifest that is read after
-// its copy is as long.
+// its copy is as long. Only a sealed manifest gets a record at its sync, after the copy.
 Status CompareWithCopy(const fs::path& store) {
   const Result<std::string> name = ReadCurrentName(store);
   if (!name.ok()) return UnlessOpeningSays(name.status());
@@ -186,7 +186,9 @@ Status CheckManifestLength(const fs::path& store) {
   if (!note.has_value()) return CompareWithCopy(store);
   const Result<std::string> name = ReadCurrentName(store);
   if (!name.ok()) return UnlessOpeningSays(name.status());
-  if (*name != note->manifest) return CompareWithCopy(store);  // it is newer than the note
+  // A new manifest is noted before CURRENT names it, so a note of a later one says nothing.
+  if (ManifestNumber(*name) < ManifestNumber(note->manifest)) return Status::Ok();
+  if (*name != note->manifest) return CompareWithCopy(store);
   const fs::path manifest = store / "db" / *name;
   const uint64_t noted = note->bytes;
   const Result<ManifestFacts> facts = LookAt(manifest, noted);

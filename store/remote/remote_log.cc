@@ -90,9 +90,10 @@ Status RemoteLog::MissingState(uint64_t noted, uint64_t newest) const {
 
 Status RemoteLog::MissingStates(const std::string& blob) const {
   return Status::Corruption(
-      objects_->url() + ": there is no record " + std::string(kStatePrefix) +
-      "..., and there are blobs, such as " + blob + ". Records say what the blobs are for. Bring " +
-      "them back, from a copy or from the versions that the object store keeps. If no push to " +
+      objects_->url() + ": all records " + std::string(kStatePrefix) +
+      "... are missing, but blobs such as " + blob +
+      " are there. Bring the records back, from a copy or from the versions that the object store "
+      "keeps. If no push to " +
       "here has ever finished, or to go on without what was pushed, remove all blobs, or use " +
       "another URL");
 }
@@ -110,9 +111,10 @@ Result<RemoteState> RemoteLog::ReadNewest() const {
       continue;
     }
     if (newest == 0) {
-      if (!blob.empty()) return MissingStates(blob);
-      VARVE_ASSIGN_OR_RETURN(blob, FindBlob());
+      if (blob.empty()) VARVE_ASSIGN_OR_RETURN(blob, FindBlob());
       if (blob.empty()) return RemoteState();
+      if (++misses == kMaxMisses) return MissingStates(blob);
+      std::this_thread::sleep_for(kPauseAfterMiss);
       continue;  // perhaps this is the first push, which has created its record meanwhile
     }
     const std::string name = StateName(newest);

@@ -104,7 +104,10 @@ TEST(CacheTest, WhoIsStoppedDoesNotMakeIt) {
     may_end.count_down();
   });
   int times = 0;
-  const auto got = cache.Get("a", [&] { return Make(++times); });
+  const auto got = cache.Get("a", [&]() -> Result<int> {  // only if the other maker has ended
+    VARVE_RETURN_IF_ERROR(StopFlag().Check());
+    return Make(++times);
+  });
   EXPECT_EQ(got.status().code(), StatusCode::kAborted);
   EXPECT_EQ(times, 0);
 }

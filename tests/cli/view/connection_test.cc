@@ -112,18 +112,17 @@ TEST_F(ConnectionTest, ADrippingRequestEnds) {
     Connection::Limits limits = kPatient;
     (in_haste ? limits.hasty_time : limits.request_time) = milliseconds(60);
     Connection connection = Make(limits, in_haste);
-    std::atomic<bool> is_over{false};
-    std::jthread client([&] {
-      while (!is_over) {
+    Say("x");  // a request has begun, however late the client's thread comes
+    EXPECT_TRUE(connection.AwaitRequest());
+    std::jthread client([&](const std::stop_token& is_over) {
+      while (!is_over.stop_requested()) {
         Say("x");
         std::this_thread::sleep_for(milliseconds(1));
       }
     });
-    ASSERT_TRUE(connection.AwaitRequest());
     ssize_t last = 0;
     ReadAll(&connection, &last);
     EXPECT_EQ(last, -1);
-    is_over = true;
   }
 }
 

@@ -46,6 +46,7 @@ class Visitor:
         self.shown, self.writer = shown, writer
         self.answers = []
         self.error = None
+        self.num_looks = 0
         self.end = threading.Event()
         self.thread = threading.Thread(target=self.look_until_the_end)
 
@@ -61,6 +62,7 @@ class Visitor:
         try:
             while not self.end.is_set():
                 self.look()
+                self.num_looks += 1
         except (AssertionError, OSError, KeyError) as error:
             self.error = error
 
@@ -148,14 +150,14 @@ class LiveViewTest(unittest.TestCase):
                 for each in visitors:
                     stack.enter_context(each)
                 deadline = time.monotonic() + PATIENCE
-                while writer.step < NUM_STEPS and not any(each.error for each in visitors):
+                while (
+                    writer.step < NUM_STEPS or min(each.num_looks for each in visitors) < 2
+                ) and not any(each.error for each in (*visitors, writer)):
                     self.assertLess(time.monotonic(), deadline, f"{writer.step} steps")
                     time.sleep(0.05)
             for each in (*visitors, writer):
                 self.assertIsNone(each.error)
         answers = [answer for each in visitors for answer in each.answers]
-        counts = collections.Counter(answer.what for answer in answers)
-        self.assertGreater(min(counts.values()), 2, counts)
         self.assertGreater(sum(answer.begun > answer.committed + 1 for answer in answers), 10)
         self.steps = self.json("steps")
         self.assertEqual([step["step"] for step in self.steps], list(range(len(self.steps))))
@@ -304,7 +306,9 @@ class LiveViewTest(unittest.TestCase):
         """Digests of different steps are equal where `varve log` names no change between them."""
         with LiveWriter(self.store) as writer, View(self.store) as shown:
             digests = {}
-            while writer.step < NUM_STEPS // 3:
+            deadline = time.monotonic() + PATIENCE
+            while writer.step < NUM_STEPS // 3 and writer.error is None:
+                self.assertLess(time.monotonic(), deadline, f"{writer.step} steps")
                 step = writer.step - 1
                 for row in shown.ask("tensors", step=step, limit=MAX_ROWS)["rows"]:
                     digests.setdefault(row["name"], {})[step] = row["digest"]
