@@ -69,7 +69,7 @@ def main():
             folder / "store", "pull", url, expect=harness.NO_STORE, env=environment
         )
         assert "there is no snapshot" in done.stderr, done.stderr
-        assert Handler.requests == 1
+        assert Handler.requests == 2  # the records, and whether there are blobs without any
         server.shutdown()
     return 0
 
