@@ -111,7 +111,9 @@ Result<RemoteState> RemoteLog::ReadNewest() const {
       continue;
     }
     if (newest == 0) {
-      if (blob.empty()) VARVE_ASSIGN_OR_RETURN(blob, FindBlob());
+      if (blob.empty()) {
+        VARVE_ASSIGN_OR_RETURN(blob, FindBlob());
+      }
       if (blob.empty()) return RemoteState();
       if (++misses == kMaxMisses) return MissingStates(blob);
       std::this_thread::sleep_for(kPauseAfterMiss);
