@@ -593,7 +593,7 @@ class LostRemoteFilesTest(unittest.TestCase):
                 if not has_folder and not has_notes:
                     (copy / "records").rmdir()
                 where = (has_notes, has_folder)
-                self.assertTrue(self.expect_whole_or_named(copy, ["record state-"], where))
+                self.assertTrue(self.expect_whole_or_named(copy, ["records state-"], where))
                 self.assertFalse(list(copy.glob("records/state-*")), where)
                 shutil.rmtree(copy)
 

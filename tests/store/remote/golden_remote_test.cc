@@ -84,8 +84,8 @@ TEST_P(GoldenRemoteTest, LostRecordsAreMissed) {
     EXPECT_THAT(OpenRemote(url()), FailsWith(StatusCode::kCorruption, newest.filename().string()));
   }
   fs::remove_all(place() / "records");
-  EXPECT_THAT(OpenRemote(url()), FailsWith(StatusCode::kCorruption, "no record state-"));
-  EXPECT_THAT(Push(path(), url()), FailsWith(StatusCode::kCorruption, "no record state-"));
+  EXPECT_THAT(OpenRemote(url()), FailsWith(StatusCode::kCorruption, "all records state-"));
+  EXPECT_THAT(Push(path(), url()), FailsWith(StatusCode::kCorruption, "all records state-"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenRemoteTest,

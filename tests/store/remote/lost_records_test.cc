@@ -85,9 +85,9 @@ TEST_F(LostRecordsTest, APlaceWithoutRecordsIsNotEmpty) {
   Remove("state-");
   ExpectAllFail("record " + newest + " is missing");
   Remove("seen-");
-  ExpectAllFail("no record state-");
+  ExpectAllFail("all records state-");
   fs::remove_all(place() / "records");
-  ExpectAllFail("no record state-");
+  ExpectAllFail("all records state-");
   fs::copy(copy("kept"), place() / "records");
   ExpectSnapshotHolds(1, {1});
 }

@@ -150,7 +150,7 @@ TEST_F(BackgroundPusherTest, ATrainingDoesNotStartAfreshWhereRecordsWereLost) {
       if (name.starts_with("state-")) newest = std::max(newest, name);
     }
     fs::remove_all(place() / "records" / (loses_all ? "" : newest));
-    const std::string missing = loses_all ? "no record state-" : newest;
+    const std::string missing = loses_all ? "all records state-" : newest;
     for (const int number : {1, 2}) {
       EXPECT_THAT(OpenAt(number, Options()), FailsWith(StatusCode::kCorruption, missing));
     }
