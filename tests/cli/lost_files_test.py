@@ -593,7 +593,8 @@ class LostRemoteFilesTest(unittest.TestCase):
                 if not has_folder and not has_notes:
                     (copy / "records").rmdir()
                 where = (has_notes, has_folder)
-                self.assertTrue(self.expect_whole_or_named(copy, ["records state-"], where))
+                names = ["record state-" if has_notes else "all records state-"]
+                self.assertTrue(self.expect_whole_or_named(copy, names, where))
                 self.assertFalse(list(copy.glob("records/state-*")), where)
                 shutil.rmtree(copy)
 
