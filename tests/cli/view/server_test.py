@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 import unittest
 import urllib.parse
 
@@ -178,35 +177,58 @@ class GuardTest(ViewCase):
 
     def test_who_drips_keeps_nobody_waiting(self):
         """Each of many connections sends a byte now and then, and a new one follows each that ends."""
+
+        def drip(connection, ended):
+            while not ended.wait(0.5):
+                connection.sendall(b"x")
+
+        self.ask_beside(drip)
+
+    def test_who_asks_without_end_keeps_nobody_waiting(self):
+        """Each of many connections asks one whole request after the other, which is refused."""
+        most = 1000  # requests of a connection for which nobody else waits
+        answered = []  # by each connection that the server has closed
+
+        def ask(connection, ended):
+            host = b"Host: 127.0.0.1:%d" % connection.getpeername()[1]
+            done = 0
+            while not ended.wait(0.05):
+                connection.sendall(b"GET /api/runs HTTP/1.1\r\n" + host + b"\r\n\r\n")
+                if not connection.recv(1 << 16):
+                    answered.append(done)
+                    return
+                done += 1
+
+        self.ask_beside(ask)
+        self.assertTrue([done for done in answered if 0 < done < most // 10], answered)
+
+    def ask_beside(self, talk):
+        """Asks with the token while many connections talk without one."""
         self.addCleanup(socket.setdefaulttimeout, socket.getdefaulttimeout())
         socket.setdefaulttimeout(PATIENCE)
         with self.view() as view:
             told = self.json("runs")
             ended = threading.Event()
 
-            def drip():
+            def talk_until_the_end():
                 while not ended.is_set():
                     try:
                         with socket.create_connection(("127.0.0.1", view.port)) as connection:
-                            while not ended.wait(0.5):
-                                connection.sendall(b"x")
+                            talk(connection, ended)
                     except OSError:
                         pass
 
-            threads = [threading.Thread(target=drip) for _ in range(100)]
+            threads = [threading.Thread(target=talk_until_the_end) for _ in range(100)]
             for thread in threads:
                 thread.start()
             try:
                 ended.wait(1)  # so that they hold all that they can
-                started = time.monotonic()
                 for _ in range(5):
                     self.assertEqual(self.ask_in_haste(view), told)
-                took = time.monotonic() - started
             finally:
                 ended.set()
                 for thread in threads:
                     thread.join()
-            self.assertLess(took, 30)  # it takes one, also on a busy machine
 
     def ask_in_haste(self, view):
         """Asks again if this process was so late with its request that the server had closed."""
@@ -216,39 +238,6 @@ class GuardTest(ViewCase):
             except ConnectionError:
                 pass
         return view.ask("runs")
-
-    def test_who_asks_without_end_keeps_nobody_waiting(self):
-        """Each of many connections asks one whole request after the other, which is refused."""
-        with self.view() as view:
-            told = self.json("runs")
-            ended = threading.Event()
-            refused = b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % view.port
-
-            def ask():
-                while not ended.is_set():
-                    try:
-                        with socket.create_connection(("127.0.0.1", view.port), PATIENCE) as one:
-                            while not ended.wait(0.05):
-                                one.sendall(refused)
-                                if not one.recv(1 << 16):
-                                    break
-                    except OSError:
-                        pass
-
-            threads = [threading.Thread(target=ask) for _ in range(100)]
-            for thread in threads:
-                thread.start()
-            try:
-                ended.wait(1)
-                started = time.monotonic()
-                for _ in range(5):
-                    self.assertEqual(self.ask_in_haste(view), told)
-                took = time.monotonic() - started
-            finally:
-                ended.set()
-                for thread in threads:
-                    thread.join()
-            self.assertLess(took, 30)  # it takes one, also on a busy machine
 
     def test_only_this_machine_reaches_it(self):
         with self.view() as view:
