@@ -3,7 +3,7 @@
 // AsyncCheckpointer saves the state of a training in the background, during the next steps.
 //
 //   VARVE_ASSIGN_OR_RETURN(auto ckpt, varve::AsyncCheckpointer::Open("ckpt"));
-//   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // returns at once
+//   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // does not wait for this save
 //   ForwardAndBackward();                        // staging goes on: the state is only read
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());  // from here on the tensors may change
 //   OptimizerStep();                             // encoding and commit go on meanwhile
@@ -60,7 +60,7 @@ enum class ReplicaPolicy {
   kTakeLowest,
   // The save does not compare them. It saves the tensor of each rank under a name of its own,
   // "rank_00003/NAME". A Restore by the same number of ranks gives each rank its own tensor back.
-  // When the number of ranks has changed, LoadOptions::rank_states decides.
+  // If the number of ranks has changed, LoadOptions::rank_states says what happens.
   kKeepPerRank,
   // As kMustBeEqual, but padding is not compared. Replicas that differ in padding alone are saved
   // once, with the padding of one of them. Tensors on devices must be equal, padding included.
@@ -111,8 +111,8 @@ struct PushStats {
   uint64_t snapshot = 0;
   uint64_t sent_bytes = 0;  // 0: the push failed, or had nothing to send
   double seconds = 0;       // how long the push took. 0: it failed
-  // How long the oldest unsent step had been due when the push ended. A step becomes due at its
-  // commit, at Open, or at Close.
+  // The time from when the oldest step of this push became due to the end of the push. A step
+  // becomes due at its commit, at Open, or at Close.
   double delay_seconds = 0;
   std::string warning{};  // old snapshots could not be removed
 };
@@ -140,7 +140,7 @@ struct RemoteOptions {
   // How many of the newest snapshots stay in the object store. What only older snapshots need is
   // removed after each push. 0 = all stay.
   uint64_t keep = 0;
-  // True: the retention keeps each step that is due until a push has sent it.
+  // True: retention drops a step that is due only after a push has sent it.
   bool retention_waits = true;
   // True: when a push has failed, each call that saves, restores or waits returns the error of that
   // push. False: only on_push and last_push report a push that failed. Saves go on. Close returns
@@ -150,8 +150,8 @@ struct RemoteOptions {
   // StopScope may end the wait earlier. Close then returns an error, and the next job pushes what
   // is missing.
   std::chrono::milliseconds close_timeout{300'000};
-  // Called on the thread that pushes when a push has ended, even if it has failed. It must not call
-  // the checkpointer, and must not throw.
+  // Called on the thread that pushes when a push has ended, even if it has failed. It is not called
+  // for a push that Close ends. It must not call the checkpointer, and must not throw.
   std::function<void(const PushStats&)> on_push{};
 };
 
@@ -230,7 +230,7 @@ class AsyncCheckpointer {
   static Result<std::unique_ptr<AsyncCheckpointer>> Open(const std::filesystem::path& path,
                                                          const CheckpointerOptions& options = {});
   // The destructor closes the checkpointer. In a group it does not communicate with the other
-  // ranks, unlike Close (varve/group_checkpointer.h). It prints an error that no call has returned
+  // ranks, unlike Close (varve/group_checkpointer.h). An error that no call has returned is printed
   // to standard error.
   virtual ~AsyncCheckpointer() = default;
   AsyncCheckpointer(const AsyncCheckpointer&) = delete;
@@ -259,19 +259,19 @@ class AsyncCheckpointer {
   // new run RUN~1, or ~2 ... (Store::Rewind). So the run can get steps of these numbers again.
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
-  // Returns when the trainer may change its tensors. Does nothing when no save is being staged.
-  // BeginSave does not call AwaitStaged: if AwaitStaged was not called for the save before,
-  // BeginSave returns the error of RequireAwaited. Prewarm, Wait, ReleaseStaging, Restore and Close
-  // call AwaitStaged themselves. SetMetrics and SetTag call AwaitStaged if their step is being
-  // saved. With many ranks they always call it. A save commits only after AwaitStaged. An error is
-  // that of this save, of an earlier save (failure_is_fatal), of a push
-  // (RemoteOptions::failure_is_fatal), or of DeviceTensorSource::MarkRelease.
+  // Returns when the trainer may change its tensors. Does nothing when no save is being staged. If
+  // AwaitStaged was not called for the save before, BeginSave returns the error of RequireAwaited.
+  // Prewarm, Wait, ReleaseStaging, Restore and Close call AwaitStaged themselves. SetMetrics and
+  // SetTag call AwaitStaged if their step is being saved. With many ranks they always call it. A
+  // save commits only after AwaitStaged. An error is that of this save, of an earlier save
+  // (failure_is_fatal), of a push (RemoteOptions::failure_is_fatal), or of
+  // DeviceTensorSource::MarkRelease.
   virtual Status AwaitStaged() = 0;
-  // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call it.
-  // Call it yourself when the tensors have changed, as after an optimizer step.
-  // kFailedPrecondition: a save has started, and AwaitStaged has not been called for it. The chunks
-  // that were copied may then be of two steps. That save fails and is not committed, and its
-  // tensors are not read any more.
+  // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call it. To
+  // find a forgotten AwaitStaged, call it yourself after the tensors have changed, as after an
+  // optimizer step. kFailedPrecondition: a save has started, and AwaitStaged has not been called
+  // for it. The chunks that were copied may then be of two steps. That save fails and is not
+  // committed, and its tensors are not read any more.
   virtual Status RequireAwaited() = 0;
   // Calls BeginSave, then AwaitStaged. Results and errors as theirs.
   Result<bool> Save(uint64_t step, const TrainingState& state, const BeginOptions& options = {});
@@ -292,10 +292,10 @@ class AsyncCheckpointer {
   virtual Result<LoadReport> Restore(const CheckpointId& id, const LoadOptions& options,
                                      TrainingState* into) = 0;
 
-  // SetMetrics adds metrics to a saved step. SetTag gives it a tag. Both do what the functions of
-  // Store do. They are for what is known only after the save, such as the result of an evaluation.
-  // They wait if this step is being saved, and then return the error of that save. With many ranks
-  // they call AwaitStaged even when another step is being saved. kNotFound names the step.
+  // SetMetrics adds metrics to a saved step. SetTag gives it a tag. Both work as in Store. They are
+  // for what is known only after the save, such as the result of an evaluation. If this step is
+  // being saved, they wait. If that save fails and failure_is_fatal is true, they return its error.
+  // With many ranks they always call AwaitStaged. kNotFound names the step.
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 

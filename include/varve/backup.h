@@ -40,12 +40,12 @@ struct BackupReport {
 
 // Makes `destination` a copy of the store as it is at some moment during the call, or brings an
 // earlier copy up to date. Takes no lock on the store and writes nothing to it. BackUp needs no
-// key, and the copy of a sealed store is sealed. An earlier copy stays as it was until one rename
-// at the end, which makes it the new copy. So after an error or a crash, either the earlier or the
+// key, and the copy of a sealed store is sealed. An earlier copy stays as it was until the end.
+// Then one rename puts the new copy in its place. So after an error or a crash, the earlier or the
 // new copy is there. The contents of a store lie in table files of RocksDB, which never change. So
-// if a table file of the store and the file of that name in the earlier copy differ, one of the two
-// is damaged, or the copy has steps of its own. BackUp verifies both files to find out which of
-// these is true. If only the copy's file is damaged, the store's file replaces it.
+// if a table file of the store differs from the file of the same name in the earlier copy, one of
+// the two is damaged, or the copy has steps of its own. BackUp verifies both files to find out
+// which of these is true. If only the copy's file is damaged, the store's file replaces it.
 //
 // Thread rule: any thread. One call at a time for each destination.
 //

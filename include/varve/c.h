@@ -20,10 +20,10 @@
 // unchanged, unless the function says otherwise.
 //
 // Handles. varve_store*, varve_reader* and so on are handles, not addresses that can be read. NULL,
-// a closed handle and a handle of another kind give VARVE_INVALID_ARGUMENT. No handle is used
-// twice. Each handle is closed by its own function. Closing NULL does nothing. varve_store_close
-// closes the handle. The store itself stays open, with its lock, until all readers and writers of
-// it are closed, too.
+// a closed handle and a handle of another kind give VARVE_INVALID_ARGUMENT. The value of a closed
+// handle is never given to another object. Each handle is closed by its own function. Closing NULL
+// does nothing. varve_store_close closes the handle. The store itself stays open, with its lock,
+// until all readers and writers of it are closed, too.
 //
 // Structs. The first field of a struct is `struct_size`. The caller sets it to sizeof the struct,
 // even where a function fills the struct. Later versions of varve add fields at the end and nowhere
@@ -178,10 +178,10 @@ typedef struct varve_store_options {
 } varve_store_options;
 
 // Opens the store in a folder. `options` may be NULL. VARVE_NOT_FOUND: there is no store.
-// VARVE_ALREADY_EXISTS: there is one (VARVE_CREATE_NEW). VARVE_LOCKED: another process writes to
-// it. VARVE_FAILED_PRECONDITION: a newer varve made the store, the folder holds something else, or
-// the call opens a sealed store (varve/seal.h) for writing. C cannot give the key of a sealed
-// store.
+// VARVE_ALREADY_EXISTS: there is one (VARVE_CREATE_NEW). VARVE_LOCKED: another process or another
+// handle has it open for writing. VARVE_FAILED_PRECONDITION: a newer varve made the store, the
+// folder holds something else, or the call opens a sealed store (varve/seal.h) for writing. C
+// cannot give the key of a sealed store.
 VARVE_CHECKED varve_status varve_store_open(const char* path, uint32_t mode,
                                             const varve_store_options* options,
                                             varve_store** store);
@@ -202,16 +202,16 @@ VARVE_CHECKED varve_status varve_store_remove_tag(varve_store* store, const char
 typedef struct varve_reclaim_report {
   size_t struct_size;
   uint64_t freed_bytes;        // of dead chunks that were removed from the disk
-  uint64_t rewritten_bytes;    // of live chunks that were copied, as their files held dead chunks
+  uint64_t rewritten_bytes;    // of live chunks copied, because their files held dead chunks
   uint64_t pending_bytes;      // of dead chunks that are still on disk
-  uint64_t disk_bytes_before;  // that the file system had allocated to the store
+  uint64_t disk_bytes_before;  // allocated to the store by the file system, before the reclaim
   uint64_t disk_bytes_after;   // the same after the reclaim
 } varve_reclaim_report;
 
-// Drops steps of a run. All of them are looked up first: VARVE_NOT_FOUND names those that are
-// missing, and nothing is dropped. `reclaims` other than 0 frees the space at once. `report`, which
-// may be NULL, says what this reclaim did. All its numbers are 0 without a reclaim. Warnings about
-// damaged records are printed to standard error.
+// Drops steps of a run. VARVE_NOT_FOUND names all steps that are missing. Nothing is dropped then.
+// `reclaims` other than 0 frees the space at once. `report`, which may be NULL, says what this
+// reclaim did. All its numbers are 0 without a reclaim. Warnings about damaged records are printed
+// to standard error.
 VARVE_CHECKED varve_status varve_store_drop(varve_store* store, const char* run,
                                             const uint64_t* steps, size_t num_steps, int reclaims,
                                             varve_reclaim_report* report);
@@ -230,8 +230,8 @@ typedef struct varve_check_report {
 } varve_check_report;
 
 // Verifies the store and changes nothing. `reads_data` other than 0 reads and verifies every chunk.
-// VARVE_CORRUPTION: the store is damaged. The message lists what was found, and `report` is filled
-// all the same. `report` may be NULL.
+// VARVE_CORRUPTION: the store is damaged. The message lists the errors, 20 at most, and `report` is
+// filled all the same. `report` may be NULL.
 VARVE_CHECKED varve_status varve_store_check(varve_store* store, int reads_data,
                                              varve_check_report* report);
 
@@ -297,8 +297,8 @@ VARVE_API void varve_list_close(varve_list* list);
 
 // ---- What a trainer remembers besides tensors ---------------------------------------------------
 
-// varve stores these values. The hooks use only global_step. Set best_metric to INFINITY before
-// there is a metric, if lower is better.
+// varve stores these values. The hooks use only global_step. If a lower metric is better, set
+// best_metric to INFINITY until there is one.
 typedef struct varve_progress {
   size_t struct_size;
   int64_t global_step;  // optimizer steps done
@@ -402,8 +402,8 @@ VARVE_CHECKED varve_status varve_reader_progress(varve_reader* reader, varve_pro
 // Lists what hooks save and load: tensors and items in the caller's memory, and the progress.
 typedef struct varve_state varve_state;
 
-// An item that stands for a variable of the caller. A load fills the variable. A save reads the
-// variable. A step that is not saved does not read it. An item of more than 64 MiB fails the save.
+// An item that stands for a variable of the caller. A load fills the variable. Only a save reads
+// it. An item of more than 64 MiB fails the save.
 typedef struct varve_item {
   size_t struct_size;
   const char* name;
@@ -413,7 +413,7 @@ typedef struct varve_item {
 } varve_item;
 
 VARVE_CHECKED varve_status varve_state_create(varve_state** state);
-// Hooks that were started with the state keep it until they are closed.
+// Closes the handle. Hooks that were started with the state keep it until they are closed.
 VARVE_API void varve_state_close(varve_state* state);
 // The memory of tensors, and `data` and `*size` of items, must stay where they are until the state,
 // and hooks that were started with it, are closed. Names are copied.
@@ -508,7 +508,7 @@ VARVE_CHECKED varve_status varve_hooks_loaded(varve_hooks* hooks, varve_load_rep
 // Returns when the tensors may change. Call it before each optimizer step.
 VARVE_CHECKED varve_status varve_hooks_before_optimizer_step(varve_hooks* hooks);
 // Says whether after_step of this step will save. Call it with the `is_last` that after_step will
-// get. The answer binds after_step, but with skips_when_busy the save may still be skipped.
+// get. after_step does what the answer says. Only with skips_when_busy may it still skip the save.
 VARVE_CHECKED varve_status varve_hooks_will_save(varve_hooks* hooks, int64_t step, int is_last,
                                                  int* will_save);
 // Call it as the last thing in the loop body. It sets global_step of the state to `step`, and saves
@@ -528,11 +528,11 @@ VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t s
                                                   const char* name, double value);
 VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);
 // Waits for the last save, then for the last push, and closes the store. Returns the first error of
-// a save or of the retention after it. If there was none, returns an error when, with --remote, a
-// step that must get to the object store (docs/remote.md) is still not there.
+// a save or of the retention after it. If there was none, and --remote was given, it returns an
+// error if a step that is due (docs/remote.md) was not sent.
 VARVE_CHECKED varve_status varve_hooks_finish(varve_hooks* hooks);
-// As finish, if that was not called. An error that no call has returned is printed to standard
-// error.
+// Does what finish does, unless finish was called. An error that no call has returned is printed to
+// standard error.
 VARVE_API void varve_hooks_close(varve_hooks* hooks);
 
 #ifdef __cplusplus

@@ -41,7 +41,7 @@ struct CheckpointId {
   bool operator==(const CheckpointId&) const = default;
 };
 
-// Describes a checkpoint, as far as the store knows without reading its tensors.
+// What the store knows of a checkpoint without reading its tensors.
 struct CheckpointInfo {
   CheckpointId id;
   std::chrono::system_clock::time_point created;  // microseconds, UTC
@@ -93,8 +93,8 @@ struct SaveReport {
   std::vector<std::string> warnings{};
 };
 
-// Collects one checkpoint and makes it visible in one atomic step. Store::Begin makes a writer. If
-// a writer is destroyed without Commit, it calls Abandon. After Commit or Abandon, every call but
+// Collects one checkpoint and makes all of it visible atomically. Store::Begin makes a writer. If a
+// writer is destroyed without Commit, it calls Abandon. After Commit or Abandon, every call but
 // Abandon returns kFailedPrecondition. After kInvalidArgument of any call but Commit, the writer
 // can still be used.
 //
@@ -126,13 +126,13 @@ class CheckpointWriter {
   virtual Status SetMetric(std::string_view name, double value) = 0;
   virtual Status AddTag(std::string_view tag) = 0;
 
-  // Encodes and writes the checkpoint, makes all of it durable, then makes it visible in one atomic
-  // step. When it returns ok, the checkpoint survives power loss. On error nothing is visible and
-  // the writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile,
-  // and SaveOptions::on_existing is kError. kFailedPrecondition: on_existing is kReplace or kFork,
-  // and a step that must give way is in use by another save or a drop. kAborted: a StopScope ended
-  // the call (varve/stop.h). kInvalidArgument: the shards of a tensor do not make a whole tensor,
-  // or replicas differ. kIOError: for example, the disk is full.
+  // Encodes and writes the checkpoint, makes all of it durable, then makes it visible, atomically.
+  // When it returns ok, the checkpoint survives power loss. On error nothing is visible and the
+  // writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile, and
+  // SaveOptions::on_existing is kError. kFailedPrecondition: another save is based on a step that
+  // Commit would replace or move, or a step that it would move is being dropped. kAborted: a
+  // StopScope ended the call (varve/stop.h). kInvalidArgument: the shards of a tensor do not make a
+  // whole tensor, or replicas differ. kIOError: for example, the disk is full.
   virtual Result<SaveReport> Commit() = 0;
 
   // Ends the save without a checkpoint. Files that it wrote are removed. Does nothing after Commit
@@ -144,8 +144,8 @@ class CheckpointWriter {
 };
 
 // Checks a tag: a name (ValidateName) without '@', ':', '*' or white space. "latest" and "best" are
-// not allowed, nor is a tag that has only digits and the characters . - + _ e E, such as "100",
-// "1e5" or "2026-11-27". kInvalidArgument says which rule is broken.
+// not allowed. A tag must not consist only of digits and . - + _ e E, such as "100", "1e5" or
+// "2026-11-27". kInvalidArgument says which rule is broken.
 Status ValidateTag(std::string_view tag);
 // Checks the name of a run: a name (ValidateName) without '@', ':' or white space.
 // kInvalidArgument says which rule is broken.
@@ -165,15 +165,15 @@ class ReadRequest {
     return {name, kAllShards, out, slice, nullptr, {}};
   }
 
-  // Reads the local tensor of one shard. `number` is TensorInfo::shard, so kAllShards reads as
-  // Tensor does.
+  // Reads the local tensor of one shard. `number` is TensorInfo::shard. With kAllShards this is the
+  // same request as Tensor.
   static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
                            std::span<const Range> slice = {}) {
     return {name, number, out, slice, nullptr, {}};
   }
-  // Reads what one shard holds of a region, which is a part of the global tensor that `region`
-  // describes. `out` is the buffer of the whole region. Bytes of `out` that this shard does not
-  // hold stay as they are. kInvalidArgument: the global shapes of the shard and of the region
+  // Reads what one shard holds of a region. `region` says which part of the global tensor that
+  // is. `out` is the buffer of the whole region. Bytes of `out` that this shard does not hold
+  // stay as they are. kInvalidArgument: the global shapes of the shard and of the region
   // differ.
   static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
                            const ShardLayout& region) {
@@ -215,10 +215,10 @@ class ReadRequest {
   std::span<const std::byte> padding_;
 };
 
-// Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped while a reader
-// of it is open, calls of the reader return kNotFound, never wrong bytes. There is one exception: a
-// reader keeps its step if it comes from the Store of a group that Store::Open or Group::Join
-// returned.
+// Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped while a
+// reader of it is open, calls of the reader return kNotFound, never wrong bytes. There is one
+// exception. Store::Open and Group::Join open a group for writing. A reader from such a Store
+// keeps its step.
 //
 // Thread rule: any number of threads at a time. The store must outlive the reader.
 class CheckpointReader {

@@ -8,9 +8,9 @@
 //   state.tensors.push_back({{.name = "wte", .shape = {V, C}}, wte, /*device=*/0});
 //   VARVE_RETURN_IF_ERROR(ckpt->Prewarm(state));  // takes the memory that saves need
 //   ...
-//   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // returns at once
+//   VARVE_RETURN_IF_ERROR(ckpt->BeginSave(step, state).status());  // does not wait for this save
 //   ForwardAndBackward(stream);
-//   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());   // usually returns at once, too
+//   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());   // usually does not wait
 //   OptimizerStep(stream);                        // comes after the reads of the save
 //
 // The contract of varve/async_checkpointer.h says that the tensors must not change from BeginSave
@@ -20,18 +20,18 @@
 // stream must already wait for it. From BeginSave until AwaitStaged returns, the trainer does not
 // add work that changes or frees the tensors to any stream. When AwaitStaged has returned, the
 // trainer may add such work to the given stream at once. Another stream must first wait
-// (cudaStreamWaitEvent) for the event that released() returns then. No call waits for work in
-// streams other than the given ones and varve's own. No call synchronizes a device.
+// (cudaStreamWaitEvent) for the event that released() returns then. A call waits for work in the
+// given streams and in varve's own streams only. No call synchronizes a device.
 //
 // The device digests its tensors. Only chunks that differ from the last saved step are copied to
 // the host. While the trainer works, they are copied straight from the tensors. While the trainer
 // waits in AwaitStaged (or AsyncCheckpointer::Save), they are first copied to staging memory of the
 // device, as far as CudaOptions::staging_bytes allows.
 //
-// A trainer whose current stream changes, as that of PyTorch may, names the device in
-// CudaOptions::devices instead. The source then makes a stream of its own for that device, and this
-// stream takes the place of the given one. The trainer adds no work to this stream. Follow and
-// Release order this stream with the trainer's current one:
+// The trainer's current stream may change, as PyTorch's does. Then name the device in
+// CudaOptions::devices, and give no stream. The source then makes a stream of its own for that
+// device, and this stream takes the place of the given one. The trainer adds no work to this
+// stream. Follow and Release order this stream with the trainer's current one:
 //
 //   VARVE_ASSIGN_OR_RETURN(const auto source,
 //                          varve::CudaTensorSource::Create({.devices = {0}}));
@@ -43,13 +43,13 @@
 //   VARVE_RETURN_IF_ERROR(ckpt->AwaitStaged());
 //   VARVE_RETURN_IF_ERROR(source->Release({0, stream}));  // later work waits for the reads
 //
-// Call Release after AsyncCheckpointer::Save, SetMetrics and SetTag, too. SetMetrics and SetTag
-// call AwaitStaged: with one rank if their step is being saved, with many ranks always.
+// Call Release after AsyncCheckpointer::Save, SetMetrics and SetTag, too. SetMetrics and SetTag may
+// call AwaitStaged.
 //
 // varve's own streams have the lowest priority of the device, which is the greatest number
-// (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. A trainer that
-// makes its streams by cudaStreamCreateWithPriority, with any smaller number, has its kernels
-// placed before those of varve.
+// (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. If the trainer
+// makes its streams with a smaller number (cudaStreamCreateWithPriority), its kernels go before
+// those of varve.
 #pragma once
 
 #include <cuda_runtime_api.h>

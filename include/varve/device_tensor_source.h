@@ -80,8 +80,8 @@ class DeviceTensorSource {
     // True: the trainer calls AwaitStaged directly after BeginSave. It adds no work to its streams
     // after MarkBegin until AwaitStaged has returned.
     bool waits_at_once = false;
-    // Returns true when the trainer has called AwaitStaged for this save. Its streams may still run
-    // work that was added before. The source may call it until AwaitCopies has returned.
+    // Returns true when the trainer has called AwaitStaged for this save. The trainer's streams may
+    // still run earlier work. The source may call is_awaiting until AwaitCopies has returned.
     std::function<bool()> is_awaiting;
   };
   // Starts to digest the chunks of the last Prepare. `seed` is that of the store. The digest of a
@@ -94,9 +94,9 @@ class DeviceTensorSource {
   // chunks.
   virtual Result<std::span<const Digest>> TakeDigests(size_t have) = 0;
   // Starts to copy chunks to memory of the host. TakeDigests has returned their digests. A save may
-  // call it several times, with each chunk at most once. It returns when all work that reads these
-  // chunks is enqueued. Returns the number of bytes for whose copy to the host the trainer had to
-  // wait, because the staging memory of the device was full.
+  // call it several times, with each chunk at most once. CopyToHost returns when all work that
+  // reads these chunks is enqueued. The result is the number of bytes that the trainer had to wait
+  // for, because the staging memory of the device was full.
   virtual Result<uint64_t> CopyToHost(std::span<const Copy> copies) = 0;
   // After this call, work that is added to the trainer's streams runs only after all reads of the
   // trainer's tensors. The checkpointer also calls it after an error of the calls above.
@@ -118,7 +118,7 @@ class DeviceTensorSource {
   virtual Status Read(const Chunk& from, std::span<std::byte> to) = 0;
   // Returns memory of the host that Write copies from at full speed. The source owns it, and one
   // load at a time uses it. A load fills one half while the other is being written to devices. The
-  // load writes pieces larger than a half from other memory. The bounce memory may be empty. The
+  // load writes pieces larger than a half from other memory. The returned memory may be empty. The
   // load then writes from other memory alone.
   virtual std::span<std::byte> bounce() = 0;
   // Starts to copy to a device. The copy runs after the work that is in the device's stream at the
@@ -140,7 +140,7 @@ class DeviceTensorSource {
     uint64_t from_step = 0;
     uint64_t to_step = 0;
   };
-  // Copies from memory of a device to other memory of it, and waits. The copies run after the work
+  // Copies between two places in the memory of one device, and waits. The copies run after the work
   // that is in the device's stream at the time of the call. A load calls it for tensors that ranks
   // send from device to device (RankGroup::AllToAllToDevice). A load first calls it without blocks.
   // A source that cannot copy on this device returns an error then, and these tensors come through

@@ -11,8 +11,8 @@
 //   }
 //   VARVE_RETURN_IF_ERROR(varve::ValidateFlags(flags));   // TrainerHooks::Start does that, too
 //
-// A parser that cannot be extended, such as gflags or getopt, runs after TakeCheckpointFlags, which
-// leaves it the other flags.
+// Run a parser that cannot be extended, such as gflags or getopt, after TakeCheckpointFlags, which
+// removes the flags of this header from the command line.
 #pragma once
 
 #include <cstdint>
@@ -78,8 +78,8 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags);
 // changed then.
 Status TakeCheckpointFlags(int* argc, char** argv, CheckpointFlags* flags);
 
-// Checks that the flags fit each other. kInvalidArgument says in one sentence which flags do not,
-// and what to do.
+// Checks the flags. kInvalidArgument says which flags are wrong or do not fit each other, and what
+// to do.
 Status ValidateFlags(const CheckpointFlags& flags);
 
 // Returns the retention policy of the flags. It keeps the newest --max-checkpoint-keep steps, the

@@ -17,7 +17,7 @@
 // those of rank 0 in the order of their numbers, then those of rank 1, and so on. Rank 0 gives the
 // topology, the tags, the metrics, and the trainer progress except its `rng`. Items and states of
 // random number generators (TrainerProgress::rng) are those of all ranks. If several ranks have an
-// item NAME, that of the lowest rank is called NAME, and those of other ranks NAME@RANK. Several
+// item NAME, the item of the lowest rank keeps its name. The others are called NAME@RANK. Several
 // ranks may save a generator with the same RngState::rank and RngState::generator. The checkpoint
 // then has the generator that rank RngState::rank saved. If rank RngState::rank saved no such
 // generator, the checkpoint has the one of the lowest rank that saved it.

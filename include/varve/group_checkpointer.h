@@ -30,9 +30,9 @@ namespace varve {
 // When one or more ranks fail in such a call, the call fails on all ranks. The error is that of the
 // lowest rank that failed, and names that rank. It has a line for each other rank whose error
 // differs, 20 lines at most. A save may fail after its AwaitStaged. If failure_is_fatal is true,
-// every later call that saves or waits then returns the error of that save. There is one exception:
-// AwaitStaged communicates only while a save is being staged, so it returns such an error only
-// then. Close returns it in any case.
+// every later call that saves or waits then returns the error of that save. There is one exception.
+// AwaitStaged returns such an error only while a save is being staged. Close returns it in any
+// case.
 //
 // The checkpointer communicates through `ranks` only inside these calls, on the caller's thread. In
 // the background it only calls gone(), which does not communicate. `ranks` must outlive the
@@ -41,12 +41,12 @@ namespace varve {
 // Rank 0 decides what concerns the whole checkpoint: retention, metrics, tags, trainer progress and
 // topology. Restore resolves its step expression on rank 0 alone. Tensors, items and states of
 // random number generators (TrainerProgress::rng) are those of all ranks. Restore gives each rank
-// the generators that rank 0 saved and those that this rank saved. If both saved the same generator
-// of this rank (RngState::rank), it gets its own. Ranks may hold different tensors, or different
-// shards of one tensor. Replicas, which are equal parts on several ranks, are saved once. All ranks
-// make the same plan, which says which rank saves each replica. AwaitStaged finds replicas that
-// differ (CheckpointerOptions::replicas), and a save commits only after that. With WhenBusy::kSkip,
-// all ranks skip a step if the save before is still in progress on one of them.
+// the generators that rank 0 saved and those that this rank saved. If both saved a generator of
+// this rank (RngState::rank), this rank gets the one that it saved. Ranks may hold different
+// tensors, or different shards of one tensor. Replicas, which are equal parts on several ranks, are
+// saved once. All ranks make the same plan, which says which rank saves each replica. AwaitStaged
+// finds replicas that differ (CheckpointerOptions::replicas). A save commits only then. With
+// WhenBusy::kSkip, all ranks skip a step if the save before is still in progress on one of them.
 //
 // Close waits for the last save. If Close was not called, the destructor waits at most 30 s for the
 // other ranks' parts of a save. If a part does not come in that time, or its rank is gone, the

@@ -2,8 +2,8 @@
 //
 // The results of Store::Log and Store::Diff, which say how tensors changed from step to step. Log
 // compares the digests of chunks, and reads no tensor data. Diff does the same for a tensor that
-// both checkpoints cut alike. Digests that both steps share are not read. Diff compares a tensor
-// that was cut in different ways byte by byte. All types here are plain values.
+// both checkpoints cut alike. Lists of digests that both steps share are not read. Diff compares a
+// tensor that was cut in different ways byte by byte. All types here are plain values.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace varve {
 
-// A step at which a tensor differs from the run's step before it, or at which it first appears.
+// A step at which a tensor is not as in the run's step before, or at which it first appears.
 struct TensorChange {
   uint64_t step = 0;
   uint64_t num_chunks = 0;      // in all shards of the tensor

@@ -136,9 +136,9 @@ enum class OwnerOrder {
 };
 // Returns the rank that owns each tensor, as in Paddle's stage 1 v1 and stage 2, where a rank holds
 // the optimizer state of whole tensors. Each tensor in turn goes to the rank with the fewest
-// elements so far, and to the lowest of such ranks. sizes[i] is the number of elements of tensor
-// i. If a Split* function has cut tensor i, sizes[i] counts only the elements of the part that this
-// function left.
+// elements so far. Of several such ranks it goes to the lowest. sizes[i] is the number of elements
+// of tensor i. If a Split* function has cut tensor i, sizes[i] counts only the elements of the part
+// that this function left.
 Result<std::vector<int64_t>> AssignOwners(std::span<const int64_t> sizes, int64_t ranks,
                                           OwnerOrder order);
 

@@ -129,10 +129,10 @@ struct LoadReport {
 // Thread rule: one thread at a time for each target.
 //
 // kInvalidArgument names the step and lists every mismatch, each on a line. Nothing has changed
-// then. After any other error the contents of the tensors are unspecified, and the other fields of
-// `into` have not changed. kUnavailable: memory ran out. If it did while items were filled,
-// variables may have changed. kCorruption: stored bytes are damaged. kNotFound: the step was
-// dropped meanwhile.
+// then. After any other error the contents of the tensors are unspecified, and the other fields
+// of `into` have not changed. kUnavailable: memory ran out. Then variables of items may have
+// changed, too. kCorruption: stored bytes are damaged. kNotFound: the step was dropped
+// meanwhile.
 Result<LoadReport> LoadState(const CheckpointReader& reader, const LoadOptions& options,
                              TrainingState* into);
 

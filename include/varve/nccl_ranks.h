@@ -32,7 +32,7 @@ struct NcclOptions {
   // The bytes of one piece. NCCL moves a piece while the one before it is copied. `piece_bytes` is
   // the same on all ranks. The group takes 4 * piece_bytes of device memory and 4 * piece_bytes of
   // pinned host memory when it is made. A load from device to device takes about 32 MiB more of
-  // device memory, until the group is gone.
+  // device memory, until the group is destroyed.
   size_t piece_bytes = size_t{4} << 20;
   // How long a call waits for NCCL while nothing arrives. Before a call uses NCCL, the ranks agree
   // on the call over the second RankGroup. The second RankGroup starts with the limit of `host`.
@@ -40,13 +40,13 @@ struct NcclOptions {
   std::chrono::milliseconds timeout = kDefaultRankTimeout;
 };
 
-// Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it
-// returns. The caller may then go on using `host`. Each rank has the same number in the new group
-// as in `host`, and errors give this number. There is one exception. If `host` was made by Split,
-// an error of the second RankGroup (ranks make different calls, or a rank is gone) gives the rank's
-// number before any Split. If a rank fails inside a call, for example because of its device, it
-// leaves the group. Other ranks in the same call fail by the timeout, and their next call fails,
-// too.
+// Makes the group. The call is collective over `host`. NcclRanks uses `host` only until it returns.
+// The caller may then go on using `host`. Each rank has the same number in the new group as in
+// `host`, and errors give this number. There is one exception. If `host` was made by Split, an
+// error of the second RankGroup gives the rank's number in the original group. Such errors are:
+// ranks make different calls, or a rank is gone. If a rank fails inside a call, for example because
+// of its device, it leaves the group. Other ranks in the same call fail by the timeout, and their
+// next call fails, too.
 //
 // kInvalidArgument: an option is out of range, or differs between ranks. kUnavailable: varve was
 // built without NCCL, or CUDA or NCCL failed. The message has their text. All ranks get the error.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one step of Adam or AdamW did. A save that knows it stores little more of a state than the
-// gradients: the second moment and the weight follow from the state one step before (docs/frame.md,
-// "Header"; Kingma and Ba, arXiv 1412.6980; Loshchilov and Hutter, arXiv 1711.05101).
+// What one step of Adam or AdamW did. With this, a save stores little more than the gradients. The
+// second moment and the weight follow from the state one step before (docs/frame.md, "Header";
+// Kingma and Ba, arXiv 1412.6980; Loshchilov and Hutter, arXiv 1711.05101).
 //
 //   auto hint = std::make_shared<varve::OptimizerStep>();
 //   hint->groups = {{.learning_rate = 3e-4, .beta2 = 0.95, .weight_decay = 0.1}};
@@ -18,9 +18,9 @@
 
 namespace varve {
 
-// A hint. It costs bytes if it is wrong, and never a bit of the state: what was predicted is
-// compared with what is saved, and the difference is stored. A plain value. Once a save has it, it
-// must not change until the save is committed: give each step one of its own.
+// A hint. If it is wrong, the save is larger, and the state is still exact. The save stores the
+// difference between prediction and state. A plain value. The object must not change until the save
+// is committed. Make a new object for each step.
 struct OptimizerStep {
   struct Group {
     double learning_rate = 1e-3;  // of this step
@@ -40,9 +40,9 @@ struct OptimizerStep {
 
   std::vector<Group> groups;
   std::vector<Parameter> parameters;
-  uint64_t number = 1;  // of this step, from 1 on, as the bias correction counts it
+  uint64_t number = 1;  // of this step, counted from 1, as for the bias correction
   double gradient_scale =
-      1;  // by which gradients were multiplied before the step, as clipping does
+      1;  // the factor by which gradients were multiplied before the step, as clipping does
 };
 
 }  // namespace varve

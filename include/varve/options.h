@@ -27,8 +27,8 @@ enum class Compression {
 // Says which entropy coder encodes the bytes that can be compressed, such as the exponents of
 // weights. Both take about the same space. A reader needs no setting.
 enum class Entropy {
-  // rANS only for bytes that this machine reads faster in rANS than in zstd. A machine with neither
-  // AVX2 nor AVX-512 has no such bytes.
+  // rANS for bytes that this machine reads faster in rANS than in zstd, and zstd for all others. A
+  // machine with neither AVX2 nor AVX-512 writes no rANS.
   kAuto,
   kZstd,  // zstd frames, which other tools can read too. The choice for archives
   kRans,  // rANS, even where it is slow. Use it when faster machines will read the store
@@ -48,19 +48,19 @@ struct StoreOptions {
   uint64_t pipeline_budget_bytes = uint64_t{256} << 20;
   // Worker threads of a save, a restore and a check. 0 = one for each core this process may use.
   int num_threads = 0;
-  // The most chunks in a chain, the keyframe included, 1 to 63. Other values are clamped. To read a
-  // delta, a reader decodes its chain: a keyframe, then each delta up to the one that is read. When
-  // a chain is full, the next delta is made against the keyframe of the chain again. So one
-  // keyframe may start several chains. 1 = no deltas.
+  // The largest number of chunks in a chain, with its keyframe. 1 to 63. Other values are clamped.
+  // To read a delta, a reader decodes its chain: a keyframe, then each delta up to the one that is
+  // read. When a chain is full, the next delta is made against the keyframe of the chain again. So
+  // one keyframe may start several chains. 1 = no deltas.
   int max_delta_depth = 8;
   // The most encoded bytes in a chain, as a multiple of the encoded bytes of its keyframe. When a
   // chain would get more, the next delta is made against the keyframe again. It does not bound what
   // is predicted from a step of an optimizer (SaveOptions::optimizer_step).
   double max_path_ratio = 2.0;
   // The same as `max_delta_depth` for chunks that are predicted from a step of an optimizer. The
-  // chain of a weight grows by one with each such step. With 16, 13 or 14 such steps follow each
-  // other, and a step that is predicted from keyframes comes next. To restore the last of them, a
-  // reader decodes as many states. 1 to 3 = no such predictions.
+  // chain of a weight grows by one with each such step. With a limit of 16, 13 or 14 such steps
+  // follow each other. Then comes a step that is predicted from keyframes. A restore decodes all
+  // such steps up to the one that it reads. 1 to 3 = no such predictions.
   int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its
@@ -77,15 +77,15 @@ struct CreateOptions {
   StoreOptions store;
 };
 
-// Reports the progress of a long operation. A thread of the operation calls it. In Store::Check a
-// call may overlap with the next one if it takes longer than 0.1 s. The last call may come before
-// all bytes are done. `total_bytes` is 0 while it is unknown. The function must not throw, and must
-// not call the store.
+// Reports the progress of a long operation. A thread of the operation calls it. In Store::Check,
+// two calls of the function may overlap if one takes longer than 0.1 s. The last call may come
+// before all bytes are done. `total_bytes` is 0 while it is unknown. The function must not throw,
+// and must not call the store.
 using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
 // Says what a save does when its step exists already.
 enum class OnExisting {
-  kError,  // Begin returns kAlreadyExists, or Commit, if another writer was faster
+  kError,  // Begin returns kAlreadyExists. If another writer was faster, Commit does
   // The commit replaces the old checkpoint. A reader sees the old or the new one, never a mix. Tags
   // belong to the number of the step, so they stay and name the new checkpoint. Metrics belong to
   // the old checkpoint, so they go.
@@ -100,8 +100,8 @@ struct SaveOptions {
   // The parent: the step of this run that the save is compared with, chunk by chunk. Unset = the
   // newest step of the run.
   std::optional<uint64_t> parent{};
-  // True: compares every chunk byte for byte before it is shared. Use it for data that a stranger
-  // made, who might know the store's digest seed. It costs one read and one decode for each shared
+  // True: compares every chunk byte for byte before it is shared. Use it for data from a stranger
+  // who might know the store's digest seed. It costs one read and one decode for each shared
   // chunk.
   bool verify_sharing = false;
   Progress progress;  // of Commit, in raw bytes
@@ -113,9 +113,9 @@ struct SaveOptions {
   // They are threads of varve. The worker threads of TBB, which the trainer may use, do no work for
   // this save. Use it for saves in the background of a training.
   bool low_priority = false;
-  // The step of an optimizer that lies between the parent and this save. With it, a save of each
-  // step stores little. Null = it is not known, or it was not one step. It makes no difference
-  // without a parent, with `from_keyframes`, with another compression than kAuto or kMax, and in a
+  // The step of an optimizer between the parent and this save. With it, saves of successive steps
+  // take little space. Null = unknown, or there was not exactly one such step. It is ignored if
+  // there is no parent, if `from_keyframes` is true, if the compression is kNone or kFast, and in a
   // store that was made for Entropy::kZstd or by a version of varve without replays.
   std::shared_ptr<const OptimizerStep> optimizer_step{};
   // True: predicts chunks from the keyframes of the parent's chains, and never from later chunks of
@@ -135,10 +135,10 @@ struct DropOptions {
 };
 
 struct ReclaimOptions {
-  // True: rewrites every file that holds a dead chunk, however few. False: rewrites only files
-  // whose dead chunks take at least an eighth of their bytes. It chooses those with the largest
-  // share of dead chunks first, as long as the rewrites together copy at most 16 MiB more than the
-  // reclaim frees.
+  // True: rewrites every file that holds a dead chunk. False: rewrites only files whose dead
+  // chunks take at least an eighth of their bytes. Files with the largest share of dead
+  // chunks come first. These rewrites together copy at most 16 MiB more than the reclaim
+  // frees.
   bool all = false;
   // In bytes of live chunks that are copied out of files with dead ones. In a group it starts again
   // for each member.

@@ -64,9 +64,9 @@ struct PushReport {
 };
 
 // Makes a snapshot of the store as it is at some moment during the call. Takes no lock on the store
-// and writes nothing to it, and a writer may go on. When it returns without an error, the
-// snapshot is whole and durable. After an error there is no new snapshot, except perhaps after
-// kUnavailable. Such a snapshot is whole. The next push uses what an interrupted push has sent.
+// and writes nothing to it, and a writer may go on. When it returns without an error, the snapshot
+// is whole and durable. After kUnavailable there may be a new snapshot, which is whole. After any
+// other error there is none. The next push uses what an interrupted push has sent.
 //
 // kNotFound: there is no store, or no such step. kFailedPrecondition: the URL holds another store,
 // or `store` is the root of a group.
@@ -98,9 +98,9 @@ struct PullReport {
 };
 
 // Makes `destination` a copy of the store that a snapshot holds. The folder must be new or empty,
-// or must come from an earlier Pull or BackUp of this store and must not have been written to
-// since. After an error or a crash, the folder holds the earlier store (no store, if there was
-// none) or the new one. The next call uses the files that had been fetched.
+// or an earlier Pull or BackUp of this store that nothing has written to since. After an error or a
+// crash, the folder holds the earlier store (no store, if there was none) or the new one. The next
+// call uses the files that had been fetched.
 //
 // kNotFound: the URL holds no such snapshot. kFailedPrecondition: the folder holds something else,
 // or a store with steps of its own. kLocked: it is in use.
@@ -138,9 +138,9 @@ struct RemoteReclaimOptions {
   bool dry_run = false;
   // How long the call watches unfinished pushes: 0, or at least 30 seconds (else kInvalidArgument).
   // A push that is alive gives a sign every 5 seconds. If a push gives a sign in this time, what it
-  // has sent stays. Else it counts as dead, and what it has sent is removed. If such a push only
-  // slept, it sends this again. 0 = no push is watched, and what pushes of other hosts have sent
-  // stays. A push of this host whose process has ended always counts as dead.
+  // has sent stays. Else the push counts as dead, and what it has sent is removed. If the push only
+  // slept, it sends all of it again. 0 = no push is watched, and what pushes of other hosts have
+  // sent stays. A push of this host whose process has ended always counts as dead.
   std::chrono::milliseconds wait_for_pushes{0};
 };
 

@@ -28,9 +28,9 @@ struct RepairOptions {
   // True: what can be read of a lost step is kept in another run (RepairReport::PartialStep).
   bool keep_partial = false;
   // A backup of the store: its folder, or the URL of an object store (varve/remote.h), whose newest
-  // snapshot is used. Steps that cannot be read in `path` are taken from the backup, and so are
-  // those that may have lost their trainer progress or topology, if the backup has the same save of
-  // them. Empty = there is none.
+  // snapshot is used. A step that cannot be read in `path` is taken from the backup. A step that
+  // may have lost its trainer progress or topology is taken from there if the backup has this step
+  // from the same save. Empty = there is none.
   std::string from{};
   // The key of a sealed store. The repaired store is sealed with it. A table file whose tag
   // (varve/seal.h) is wrong counts as damaged.
@@ -43,7 +43,7 @@ struct RepairReport {
   struct KeptStep {
     CheckpointId id;
     bool is_from_backup = false;
-    // What may be missing or out of date, in words: a part of the step, or all of it. Empty:
+    // Texts that say what may be missing or out of date: a part of the step, or all of it. Empty:
     // nothing.
     std::vector<std::string> doubts;
   };
@@ -88,9 +88,9 @@ struct RepairReport {
 // the folder `path`~repair beside it, and every chunk of it is read and verified. Then one rename
 // exchanges the two stores. A second one moves the damaged store to `path`~damaged, or
 // `path`~damaged2 and so on. The damaged store is never removed. So after an error or a crash at
-// any moment, `path` holds the store as it was, or the repaired one. The next call first moves a
-// damaged store that an interrupted call has left in `path`~repair to `path`~damaged. Then it
-// removes what else is left.
+// any moment, `path` holds the store as it was, or the repaired one. An interrupted call may leave
+// the damaged store in `path`~repair. The next call moves it to `path`~damaged, and removes what
+// else is left.
 //
 // The new store gets the owner, the group and the modes of the damaged one. If this user may not
 // give files away, `warnings` says so.
@@ -105,13 +105,14 @@ struct RepairReport {
 // PartialStep::run. So all other runs have whole steps only. Nothing is kept of a step whose record
 // is lost, because nothing then says which tensors belong together.
 //
-// A store has a copy of its manifest (spare/), a note of the manifest's length (SYNCED), and a file
-// that names the newest manifest (CURRENT). If the manifest is lost or damaged, the repair takes
+// A store has a note of its manifest's length (SYNCED), and a file that names the newest manifest
+// (CURRENT). FORMAT, the manifest and CURRENT have copies (spare/). A CURRENT that names an older
+// manifest than its copy counts as damaged. If the manifest is lost or damaged, the repair takes
 // the copy. If the note is lost, too, the repair takes the manifest or its copy, whichever can be
-// read further. *The manifest used* is the one that the repair took. After the repair the newest
-// steps may be missing in two cases. First case: the manifest and SYNCED are both lost or damaged.
-// Second case: the manifest or CURRENT is lost or damaged, and db/ holds table files that the
-// manifest used does not name. In both cases `warnings` says so, and the repair also takes the
+// read further. *The manifest used* is the one that the repair took. The newest steps may be
+// missing after the repair in two cases. First case: the manifest and SYNCED are both lost or
+// damaged. Second case: the manifest or CURRENT is lost or damaged, and db/ holds table files that
+// the manifest used does not name. In both cases `warnings` says so, and the repair also takes the
 // newer steps of `from`. *Newer* steps were saved later than all saves that can still be seen in
 // the damaged store. Each newer step gets a doubt.
 //
@@ -120,25 +121,24 @@ struct RepairReport {
 // store. If `from` counts as later, each newer step that can be read replaces an earlier save of
 // the same run and step. If `from` counts as later and has at least one newer step, the repair
 // prefers the tags and metrics of `from` where both stores have them. If `from` does not count as
-// later, the repair takes a newer step only if the damaged store has no step of that run and
-// number.
+// later, a newer step is taken only if the damaged store has none of that run and number.
 //
-// The file system needs room for the new store, which takes as much as the steps that it keeps.
+// The file system needs room for a second copy of the steps that are kept.
 //
 // Thread rule: any thread. One call at a time for each store. No writer may have the store open.
 // Readers that have it open go on reading the damaged store. A StopScope (varve/stop.h) ends the
 // call with kAborted.
 //
-// kNotFound: there is no store. kLocked: a writer has it open. kCorruption has four cases. FORMAT
-// and its copy in spare/ are both lost or damaged. SYNCED says how long the manifest was, and
-// neither the manifest nor its copy can be read that far. SYNCED does not say this, and neither the
+// kNotFound: no store. kLocked: a writer has it open. kCorruption has five cases. FORMAT and its
+// copy are both lost or damaged. SYNCED says how long the manifest was, and neither the manifest
+// nor its copy can be read that far. SYNCED does not say how long the manifest was, and neither the
 // manifest nor its copy can be read at all. CURRENT is lost or damaged, and nothing says which
-// manifest is the newest. kFailedPrecondition: `path` is the root or a member of a group, `from` is
-// no backup of the store, the file system has no hard links or cannot exchange folders, no table
-// file of a sealed store has its tag with `key`, or FORMAT and its copy differ and no step says
-// which is right. kIOError: for example, the disk is full, or this user may not read a file of the
-// store or of `from`. If `from` is a URL, the errors of OpenRemote are
-// possible, too, and the store then stays as it was.
+// manifest is the newest. CURRENT names an older manifest than its copy, and the newer one is lost.
+// kFailedPrecondition: `path` is the root or a member of a group, `from` is no backup of the store,
+// the file system has no hard links or cannot exchange folders, no table file of a sealed store has
+// its tag with `key`, or FORMAT and its copy differ and no step says which is right. kIOError: for
+// example, the disk is full, or this user may not read a file of the store or of `from`. If `from`
+// is a URL, errors of OpenRemote are possible, too. The store then stays as it was.
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});
 

@@ -42,9 +42,9 @@ struct SealReport {
 //
 // Thread rule: any thread. No writer may have the store open.
 //
-// kNotFound: there is no store. kFailedPrecondition: the store was not made with a key.
-// kInvalidArgument: `key` has too few bytes or too many. kLocked: a writer has it open.
-// kCorruption: the tag of a table file is wrong, or the file is missing. The message names it.
+// kNotFound: no store. kFailedPrecondition: the store was not made with a key. kInvalidArgument:
+// `key` has too few bytes or too many. kLocked: a writer has it open. kCorruption: the tag of a
+// table file is wrong, or the file is missing. The message names it. kAborted: see varve/stop.h.
 Result<SealReport> SealStore(const std::filesystem::path& path, const std::string& key);
 
 }  // namespace varve

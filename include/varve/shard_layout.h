@@ -81,9 +81,9 @@ struct ShardLayout {
 Status ValidateLayout(const ShardLayout& layout);
 
 // Returns the canonical form of a layout: neighbouring segments are joined, and empty ones are left
-// out. The flat range stays as it is. Two layouts without a flat range that hold the same elements,
-// at least one, at the same local places have the same canonical form if their local shapes are
-// equal. Two layouts with flat ranges may hold the same elements and keep different forms.
+// out. The flat range stays as it is. Two layouts without flat ranges have the same canonical form
+// if they have equal local shapes and hold the same elements (at least one) at the same local
+// places. Two layouts with flat ranges may hold the same elements and keep different forms.
 ShardLayout Canonical(ShardLayout layout);
 
 // Returns a text for people, with slices as in NumPy: "[8:16, :] of [64, 32], elements 128:192".

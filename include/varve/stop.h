@@ -9,14 +9,14 @@
 //
 // While a scope lives, these calls on its thread check the flag after each chunk:
 // CheckpointWriter::Commit, every read of tensors, Store::Check, Store::Diff with values,
-// Store::CopyTo, BackUp and RepairStore. If the flag is set, they return kAborted. Nothing that
-// they began is then visible, as after any other error. The checkpoints that CopyTo has already
-// copied stay. Commit no longer checks the flag once all its chunks are encoded. Store::Reclaim
-// checks the flag after each file. Store::Drop checks it only while it frees space, when all steps
-// are dropped already. The space that is already free stays free, and the next reclaim frees the
-// rest. The functions of varve/remote.h check the flag, too. AsyncCheckpointer::Close checks it
-// while it waits for the last push. Other calls do not check it, and neither do saves in the
-// background (varve/async_checkpointer.h).
+// Store::CopyTo, BackUp, RepairStore and SealStore. If the flag is set, they return kAborted.
+// Nothing that they began is then visible, as after any other error. The checkpoints that CopyTo
+// has already copied stay. Commit no longer checks the flag once all its chunks are encoded.
+// Store::Reclaim checks the flag after each file. Store::Drop checks it only while it frees space,
+// when all steps are dropped already. The space that is already free stays free, and the next
+// reclaim frees the rest. The functions of varve/remote.h check the flag, too.
+// AsyncCheckpointer::Close checks it while it waits for the last push. Other calls do not check it,
+// and neither do saves in the background (varve/async_checkpointer.h).
 #pragma once
 
 #include <atomic>

@@ -101,8 +101,8 @@ struct RewindReport {
 struct CheckReport {
   bool ok() const { return errors.empty(); }
   std::vector<std::string> errors;  // each says what is wrong, where, what was found and expected
-  // Nothing that a reader or a writer needs is wrong, but a file is missing or damaged that would
-  // show or mend a later damage (SYNCED, spare/). The next writer makes it anew.
+  // A file that helps to find or mend later damage is missing or damaged (SYNCED, spare/). Readers
+  // and writers do not need it. The next writer makes it anew.
   std::vector<std::string> warnings{};
   // The steps that are known not to be readable whole, ordered by run and step. A chunk whose bytes
   // are damaged is found only if the check reads all data (CheckOptions). Without that, a step is
@@ -123,8 +123,8 @@ struct CheckReport {
 // What can be read of the checkpoints of a store, which may be damaged.
 struct KnownCheckpoints {
   // Of all runs, ordered by the age of the run and by step. If the name of a run is lost, its steps
-  // have #ID in place of the name. A lost file may have said that a step was dropped, or have held
-  // its newest metrics and tags. Then the list has what was there before.
+  // have #ID in place of the name. If a lost file held a drop, or newer metrics and tags, the list
+  // has what was there before.
   std::vector<CheckpointInfo> checkpoints;
   // What is not in the list, or may not be, and why. Empty: the list is whole.
   std::vector<std::string> errors;
@@ -194,10 +194,10 @@ class Store {
   virtual Result<std::vector<RunInfo>> ListRuns() const = 0;
   // The checkpoints of a run by rising step. kNotFound when there is no such run.
   virtual Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const = 0;
-  // Lists what is known of the checkpoints of a damaged store, where ListCheckpoints is an error.
-  // Nothing may be decided by such a list: newer steps may be missing from it. kUnavailable: memory
-  // or descriptors do not suffice. A group has one list, which can be read or not, with the errors
-  // of ListCheckpoints.
+  // Lists what is known of the checkpoints of a damaged store, in which ListCheckpoints fails. Do
+  // not drop or overwrite anything because of this list. Newer steps may be missing from it.
+  // kUnavailable: memory or descriptors do not suffice. For a group, the call returns the whole
+  // list, or an error of ListCheckpoints.
   virtual Result<KnownCheckpoints> ListKnownCheckpoints() const = 0;
   // The newest step of a run by number. nullopt: the run has none. kNotFound: no such run.
   virtual Result<std::optional<uint64_t>> LatestStep(std::string_view run) const = 0;

@@ -40,8 +40,8 @@ namespace varve {
 // "try again". A job script that sees this code starts the trainer again.
 inline constexpr int kPreemptedExitCode = 75;
 
-// Why AfterStep has returned true. kNone: it has not yet. kExitInterval and kExitDuration stand for
-// --exit-interval and --exit-duration-in-mins.
+// The reason to stop that AfterStep has found, even if it then returned an error. kNone: none.
+// kExitInterval and kExitDuration stand for --exit-interval and --exit-duration-in-mins.
 enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal };
 
 struct HooksOptions {
@@ -84,8 +84,8 @@ class TrainerHooks {
                                                      TrainingState* state,
                                                      const HooksOptions& options = {});
   // The destructor does what Finish does, but is not collective. With many ranks, it waits for the
-  // other ranks only if a save is in progress, and then at most 30 s. It prints an error that no
-  // call has returned to standard error.
+  // other ranks only if a save is in progress, and then at most 30 s. An error that no call has
+  // returned is printed to standard error.
   virtual ~TrainerHooks() = default;
   TrainerHooks(const TrainerHooks&) = delete;
   TrainerHooks& operator=(const TrainerHooks&) = delete;
@@ -100,9 +100,9 @@ class TrainerHooks {
 
   // Says whether AfterStep of this step will save. If it will not, the trainer need not gather the
   // values that only a save needs. Call it between AfterStep of the previous step and AfterStep of
-  // this step, with the same `is_last`. The answer binds AfterStep: a signal that comes in between
-  // takes effect one step later. But with WhenBusy::kSkip the save may still be skipped. Errors as
-  // AfterStep, but it does not notice that BeforeOptimizerStep was not called.
+  // this step, with the same `is_last`. AfterStep does what the answer says. A signal in between
+  // takes effect one step later. Only with WhenBusy::kSkip may the save be skipped. Errors as
+  // AfterStep. WillSave does not notice that BeforeOptimizerStep was not called.
   virtual Result<bool> WillSave(int64_t step, bool is_last = false) = 0;
 
   // Call it as the last thing in the loop body, after each optimizer step, with all of `state` up

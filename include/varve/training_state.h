@@ -67,10 +67,10 @@ struct TrainingState {
   std::map<std::string, double> metrics;
   std::vector<std::string> tags;
   // What the optimizer did in its last step. Set it anew after each step. A save of this step then
-  // stores little more than the gradients (varve/optimizer_step.h). It is ignored unless the step
-  // with the number before was saved or restored just before, and at a step that
-  // RetentionPolicy::keep_every keeps. Ranks that hold the same tensors plan anew who saves what
-  // when it comes or goes, so give it to each save. With a `keep_every` of 1 no step is excepted.
+  // stores little more than the gradients (varve/optimizer_step.h). It has an effect only if the
+  // last save or Restore was that of the step one before. At a step that
+  // RetentionPolicy::keep_every keeps, it is ignored, unless keep_every is 1. Give it to each save,
+  // or to none. Otherwise ranks with the same tensors must plan their parts anew.
   std::shared_ptr<const OptimizerStep> optimizer_step;
 };
 
