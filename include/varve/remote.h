@@ -65,8 +65,8 @@ struct PushReport {
 
 // Makes a snapshot of the store as it is at some moment during the call. Takes no lock on the store
 // and writes nothing to it, and a writer may go on. When it returns without an error, the snapshot
-// is whole and durable. After kUnavailable there may be a new snapshot, which is whole. After any
-// other error there is none. The next push uses what an interrupted push has sent.
+// is whole and durable. After kUnavailable or kAborted there may be a new snapshot, which is whole.
+// After any other error there is none. The next push uses what an interrupted push has sent.
 //
 // kNotFound: there is no store, or no such step. kFailedPrecondition: the URL holds another store,
 // or `store` is the root of a group.

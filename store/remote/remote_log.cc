@@ -141,6 +141,13 @@ Result<bool> RemoteLog::IsNewest(uint64_t number) const {
 Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* known) {
   Status unknown;
   bool has_created = false;  // or perhaps
+  // Whatever fails from then on, the state may be there.
+  const auto failed = [&](const Status& status) {
+    const bool is_told = status.code() == StatusCode::kAborted || !has_created;
+    if (is_told) return status;
+    return Status::Unavailable("a state was created, and whether it counts is unknown: " +
+                               status.message());
+  };
   const auto shortest = std::chrono::steady_clock::now() + kShortestTry;
   const auto is_too_unknown = [&shortest](int unknowns) {
     return unknowns >= kMaxUnknown && std::chrono::steady_clock::now() >= shortest;
@@ -151,7 +158,9 @@ Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* k
     if (is_known) {
       next = *std::exchange(known, nullptr);
     } else {
-      VARVE_ASSIGN_OR_RETURN(next, ReadNewest());
+      Result<RemoteState> newest = ReadNewest();
+      if (!newest.ok()) return failed(newest.status());
+      next = *std::move(newest);
     }
     VARVE_ASSIGN_OR_RETURN(const bool is_wanted, change(&next));
     if (!is_wanted && is_known) continue;
@@ -169,11 +178,13 @@ Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* k
     }
     const auto outcome = objects_->CreateRecord(StateName(next.number), text);
     if (!outcome.ok() && outcome.status().code() != StatusCode::kUnavailable) {
-      return outcome.status();
+      return failed(outcome.status());
     }
     if (outcome.ok() && *outcome == CreateOutcome::kOk) {
       has_created = true;
-      VARVE_ASSIGN_OR_RETURN(const bool counts, IsNewest(next.number));
+      const Result<bool> is_newest = IsNewest(next.number);
+      if (!is_newest.ok()) return failed(is_newest.status());
+      const bool counts = *is_newest;
       if (counts) Note(next.number);
       if (next.number % kStatesKept == 0) RemoveOld();
       if (counts) return next;

@@ -438,6 +438,27 @@ TEST_F(RemoteTest, DamageIsFoundOnBothSides) {
   flip(largest, 1000);
 }
 
+// The record of the snapshot is created, and each call after it fails.
+TEST_F(RemoteTest, AfterAnErrorBehindItsRecordASnapshotMayBeThere) {
+  VARVE_ASSERT_OK(Save(1, State(1)).status());
+  MustPush();
+  VARVE_ASSERT_OK(Save(2, State(2)).status());
+  bool is_created = false;
+  FlakyObjects::decide() = [&](std::string_view call, const std::string& name) {
+    if (is_created) return Fault::kFailed;
+    is_created = call == "create" && name.starts_with("state-");
+    return Fault::kNone;
+  };
+  const auto pushed = Push(path(), url());
+  FlakyObjects::decide() = nullptr;
+  EXPECT_TRUE(is_created);
+  EXPECT_THAT(pushed, FailsWith(StatusCode::kUnavailable, "whether it counts is unknown"));
+  ExpectSnapshotHolds(2, {1, 2});
+  const auto again = Push(path(), url());
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_FALSE(again->is_new);
+}
+
 TEST_F(RemoteTest, APushThatIsAliveIsNeverClosed) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   MustPush();
