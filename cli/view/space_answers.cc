@@ -3,9 +3,12 @@
 // Answers about the space that a store takes, and about its health.
 #include <algorithm>
 #include <bit>
+#include <filesystem>
+#include <set>
 #include <span>
 #include <utility>
 
+#include "base/folders.h"
 #include "cli/json.h"
 #include "cli/verbs/plot.h"
 #include "cli/view/answers.h"
@@ -30,6 +33,28 @@ ordered_json GroupOf(const GroupStatus& status) {
           {"members", status.num_members},
           {"log_files", status.num_log_files},
           {"open_saves", std::move(saves)}};
+}
+
+// What saves have written that have not committed. The id of a save is in the names of its files. A
+// writer that died leaves such files, too, until the next one opens the store.
+Answer UncommittedOf(const std::filesystem::path& store) {
+  const std::filesystem::path incoming = store / "incoming";
+  std::error_code error;
+  std::set<std::string> saves;
+  uint64_t files = 0, bytes = 0;
+  for (const std::filesystem::directory_entry& entry : EntriesOf(incoming, &error)) {
+    std::error_code vanished;  // a commit took it
+    const uint64_t size = entry.file_size(vanished);
+    if (vanished) continue;
+    const std::string name = entry.path().filename();
+    if (name.starts_with("birth-")) saves.insert(name.substr(0, name.rfind('-')));
+    ++files;
+    bytes += size;
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return Status::IOError("cannot list " + incoming.string() + ": " + error.message());
+  }
+  return ordered_json{{"saves", saves.size()}, {"files", files}, {"bytes", bytes}};
 }
 
 // Names all that these steps are. Any step that is added, dropped, saved anew, tagged or measured
@@ -148,6 +173,10 @@ Answer AnswerHealth(const Ask& ask) {
   } else if (Group::IsRoot(ask.path)) {
     VARVE_ASSIGN_OR_RETURN(const GroupStatus status, Group::ReadStatus(ask.path));
     object["group"] = GroupOf(status);
+  } else {
+    const Answer uncommitted = UncommittedOf(ask.path);
+    object["uncommitted"] =
+        uncommitted.ok() ? *uncommitted : ordered_json{{"error", uncommitted.status().message()}};
   }
   return object;
 }

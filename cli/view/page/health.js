@@ -56,10 +56,11 @@ function checkWords(check) {
 }
 
 async function rest() {
-  const { stats, error, group, snapshots, open_snapshot: open, warning } = await ask("health");
+  const { stats, error, group, uncommitted, snapshots, open_snapshot: open, warning } = await ask("health");
   return [
     stats ? spaceSection(stats) : h("p", { class: "error" }, printable(error)),
     group && groupSection(group),
+    uncommitted && uncommittedSection(uncommitted),
     snapshots && snapshotSection(snapshots, open),
     warning && h("p", { class: "error" }, `Snapshots cannot be listed: ${printable(warning)}`),
   ].filter(Boolean);
@@ -96,6 +97,18 @@ function groupSection(group) {
           value: (save) => (save.missing_ranks.length > 0 ? `rank ${save.missing_ranks.join(", ")}` : "the commit") },
       ],
     }),
+  );
+}
+
+function uncommittedSection({ saves, files, bytes: size, error }) {
+  if (error) return section("Open saves", h("p", { class: "error" }, printable(error)));
+  return section(
+    "Open saves",
+    facts([
+      ["open saves", count(saves)],
+      ["written so far", `${bytes(size)} in ${count(files)} files`],
+    ]),
+    saves > 0 && h("p", { class: "note" }, "A save that a writer has not committed, or that it left when it died. The next writer removes what was left."),
   );
 }
 

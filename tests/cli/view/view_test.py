@@ -331,9 +331,33 @@ class NumbersTest(ViewCase):
         done = self.shown.ask("check", start=1)
         self.assertEqual(done["report"], self.json("check"))
         self.assertEqual(self.shown.ask("check"), done)
-        self.assertEqual(self.shown.ask("health"), {"stats": self.json("stats")})
+        self.assertEqual(
+            self.shown.ask("health"),
+            {"stats": self.json("stats"), "uncommitted": {"saves": 0, "files": 0, "bytes": 0}},
+        )
         store = self.shown.ask("store")
         self.assertEqual((store["path"], store["kind"]), (str(self.store), "store"))
+
+    def test_saves_that_are_not_committed_are_counted(self):
+        left = ("birth-7-0.sst", "birth-7-1.sst", "birth-9-0.sst", "commit-3-1.sst")
+        try:
+            for name in left:
+                (self.store / "incoming" / name).write_bytes(bytes(1000))
+            shown = self.shown.ask("health")["uncommitted"]
+            self.assertEqual(shown, {"saves": 2, "files": 4, "bytes": 4000})
+        finally:
+            for name in left:
+                (self.store / "incoming" / name).unlink()
+        incoming, away = self.store / "incoming", self.store / "away"
+        incoming.rename(away)
+        try:
+            incoming.write_bytes(b"")
+            shown = self.shown.ask("health")
+            self.assertIn("incoming: Not a directory", shown["uncommitted"]["error"])
+            self.assertEqual(shown["stats"]["files"], self.json("stats")["files"])
+        finally:
+            incoming.unlink()
+            away.rename(incoming)
 
     def test_what_is_wrong_is_said(self):
         for status, what, parameters, says in (
