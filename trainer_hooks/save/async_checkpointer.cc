@@ -323,16 +323,22 @@ Result<CheckpointId> AsyncCheckpointerImpl::FindStep(std::string_view step) {
   return there.id;
 }
 
+// After a save that failed, an earlier checkpoint of the step is not the one that the caller means.
+Status AsyncCheckpointerImpl::AwaitStep(uint64_t step) {
+  VARVE_RETURN_IF_ERROR(RequireOpen());
+  if (job_ == nullptr || job_->step != step) return Status::Ok();
+  VARVE_RETURN_IF_ERROR(Wait());
+  return job_->is_committed || !job_->refused.ok() ? Status::Ok() : job_->status;
+}
+
 Status AsyncCheckpointerImpl::SetMetrics(uint64_t step,
                                          const std::map<std::string, double>& metrics) {
-  VARVE_RETURN_IF_ERROR(RequireOpen());
-  if (job_ != nullptr && job_->step == step) VARVE_RETURN_IF_ERROR(Wait());
+  VARVE_RETURN_IF_ERROR(AwaitStep(step));
   return store_->SetMetrics({options_.run, step}, metrics);
 }
 
 Status AsyncCheckpointerImpl::SetTag(uint64_t step, std::string_view tag) {
-  VARVE_RETURN_IF_ERROR(RequireOpen());
-  if (job_ != nullptr && job_->step == step) VARVE_RETURN_IF_ERROR(Wait());
+  VARVE_RETURN_IF_ERROR(AwaitStep(step));
   return store_->SetTag({options_.run, step}, tag);
 }
 
@@ -434,6 +440,7 @@ void AsyncCheckpointerImpl::RunSaver(std::stop_token stop) {
     saved_.reset();
     if (job->status.ok()) job->status = Guarded(job->step, [&] { return CommitStep(job.get()); });
     if (job->status.ok()) {
+      job->is_committed = true;
       Guarded(job->step, [&] {
         KeepSaved(job.get());
         return Status::Ok();

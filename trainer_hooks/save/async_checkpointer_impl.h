@@ -66,6 +66,7 @@ struct SaveJob {
   // How the trainer broke the contract. Guarded by the checkpointer's mutex.
   Status broken;
   Status status;   // of what has been done so far
+  bool is_committed = false;
   Status refused;  // why there is nothing to save: the caller's error, and no failure of a save
 };
 
@@ -137,6 +138,7 @@ class AsyncCheckpointerImpl : public OwnCheckpointer {
   // The trainer's thread calls the next functions.
   Result<CheckpointId> FindStep(std::string_view step);
   Status RequireOpen() const;
+  Status AwaitStep(uint64_t step);
   Status SeenError();
   bool WaitForTurn(double* waited);
   std::shared_ptr<const StateTensors> KnownTensors(const TrainingState& state) const;

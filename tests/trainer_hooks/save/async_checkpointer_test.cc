@@ -538,6 +538,25 @@ TEST_F(AsyncCheckpointerTest, MetricsAndTagsComeLater) {
               FailsWith(StatusCode::kNotFound, "loss"));
 }
 
+// They are not those of the checkpoint that the save would have replaced.
+TEST_F(AsyncCheckpointerTest, MetricsAndTagsOfASaveThatFailedAreRefused) {
+  Open({.on_existing = OnExisting::kReplace, .failure_is_fatal = false});
+  TestState state;
+  state.Add(NormalTensor("t", {1000}, 1));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
+  VARVE_ASSERT_OK(ckpt_->SetMetrics(1, {{"loss", 0.5}}));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->BeginSave(1, state.state())));
+  ckpt_->RequireAwaited().IgnoreError();  // so it fails
+  const auto fails = FailsWith(StatusCode::kFailedPrecondition, "step 1");
+  EXPECT_THAT(ckpt_->SetMetrics(1, {{"loss", 0.25}}), fails);
+  EXPECT_THAT(ckpt_->SetTag(1, "candidate"), fails);
+  EXPECT_EQ(ckpt_->store().ListCheckpoints("main").value()[0].metrics.at("loss"), 0.5);
+  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
+  VARVE_EXPECT_OK(ckpt_->SetTag(1, "candidate"));
+  EXPECT_THAT(ckpt_->Close(), fails);
+  ckpt_.reset();
+}
+
 TEST_F(AsyncCheckpointerTest, TheWholeTrainerStateComesBack) {
   Open();
   TestState saved;
