@@ -29,6 +29,8 @@ endfunction()
 # there rebuilds what includes it. (In varve's libraries this would save little.)
 add_library(varve_test_headers OBJECT "${CMAKE_CURRENT_LIST_DIR}/../tests/support/headers.cc")
 target_link_libraries(varve_test_headers PRIVATE GTest::gmock)
+# Tests run briefly and compile long. What they test is optimised as ever.
+target_compile_options(varve_test_headers PRIVATE "$<$<CONFIG:Release>:-O1>")
 target_precompile_headers(varve_test_headers PRIVATE
   <algorithm> <filesystem> <fstream> <functional> <map> <memory> <optional> <random> <set> <span> <string>
   <thread> <vector> <gmock/gmock.h> <gtest/gtest.h>)
@@ -59,6 +61,7 @@ function(varve_add_test name)
   endif()
   # GCC 12 no longer knows what lies in a system's header when it comes precompiled.
   target_compile_options(${name} PRIVATE
+    "$<$<CONFIG:Release>:-O1>"
     "$<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>")
   # Discovery before each test run loses lists, so the labels become one; ctest -L takes an
   # expression and finds each of them.
