@@ -133,7 +133,7 @@ TEST_F(BackupFaultsTest, ALackOfDescriptorsIsNoDamage) {
   scenario.judge = [judge = scenario.judge](const Status& status) {
     return status.code() == StatusCode::kCorruption ? "it is called damage" : judge(status);
   };
-  SweepEach(scenario, {.path = copy().string(), .call = "open", .error = EMFILE});
+  SweepEach(scenario, {.path = copy().string(), .call = "open", .error = EMFILE}, /*stride=*/3);
 }
 
 // Or nobody would sync its name, because it is there the next time.
@@ -309,7 +309,7 @@ TEST_F(RepairFaultsTest, AnErrorThatPassesLosesNoTag) {
     SCOPED_TRACE(file);
     SweepEach({[this] { StartDamaged(); }, [this] { return RepairStore(path()).status(); },
                [this](const Status& status) { return JudgeRepair(status); }},
-              {.path = file, .call = "reads", .error = EIO});
+              {.path = file, .call = "reads", .error = EIO}, /*stride=*/4);
   }
 }
 

@@ -419,7 +419,7 @@ TEST_F(RequestFaultsTest, AWriterRemovesNoTag) {
         return Status::Aborted("there is no answer");
       },
       Nothing);
-  SweepAll(scenario, /*per_kind=*/6);
+  SweepAll(scenario, /*per_kind=*/2);
   // Neither the answer can be written nor the request removed.
   for (const uint64_t count : {3, 4, 5, 6, 8}) {
     SweepEach(scenario, {.path = "/inbox", .count = count, .error = EIO});

@@ -142,8 +142,8 @@ void FaultSweepTest::SweepAll(const Scenario& scenario, uint64_t per_kind) {
   EXPECT_GE(faults, 10u);
 }
 
-void FaultSweepTest::SweepEach(const Scenario& scenario, const FailingIo::Plan& plan) {
-  const Verdict verdict = Sweep(scenario, plan, 1);
+void FaultSweepTest::SweepEach(const Scenario& scenario, FailingIo::Plan plan, uint64_t stride) {
+  const Verdict verdict = Sweep(scenario, std::move(plan), IsFullSize() ? 1 : stride);
   EXPECT_EQ(verdict.violation, "");
   std::cout << verdict.faults << " faults, " << (verdict.violation.empty() ? 0 : 1)
             << " violations\n";

@@ -36,8 +36,8 @@ class FaultSweepTest : public InternalsTest {
   // Lets every kind of fault strike the operation, below `folder_`. It must be clean without any.
   // At the small size each kind strikes `per_kind` calls.
   void SweepAll(const Scenario& scenario, uint64_t per_kind = 1);
-  // The same for one kind, which strikes every call at each size.
-  void SweepEach(const Scenario& scenario, const FailingIo::Plan& plan);
+  // The same for one kind. It strikes every call, but at the small size each `stride`th.
+  void SweepEach(const Scenario& scenario, FailingIo::Plan plan, uint64_t stride = 1);
   // The program takes calls that fail for done. The judge must reject what one of them leaves.
   void ExpectFound(const Scenario& scenario, const std::string& mistake, FailingIo::Plan plan);
   // The mistake does no harm, because varve itself finds it before it says ok.
