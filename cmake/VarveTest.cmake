@@ -35,11 +35,15 @@ target_precompile_headers(varve_test_headers PRIVATE
   <algorithm> <filesystem> <fstream> <functional> <map> <memory> <optional> <random> <set> <span> <string>
   <thread> <vector> <gmock/gmock.h> <gtest/gtest.h>)
 
+# Where files need no disk to be written to, since what a sync does is simulated.
+set(VARVE_TEST_MEMORY_DIR "" CACHE PATH "A file system in memory, for tests that write much; empty = as all others")
+
 # varve_add_test(frame_test SOURCES frame_test.cc LIBS varve::codec LABELS asan [TIMEOUT seconds])
 # One GoogleTest program with its own main; ctest runs each TEST apart. APART: no two sources are
 # compiled as one, because their helpers have the same names, or one of them replaces the allocator.
+# IN_MEMORY: its files may lie in VARVE_TEST_MEMORY_DIR.
 function(varve_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "APART" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "APART;IN_MEMORY" "TIMEOUT" "SOURCES;LIBS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "varve_add_test(${name}): needs SOURCES; unknown: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -66,8 +70,11 @@ function(varve_add_test name)
   # Discovery before each test run loses lists, so the labels become one; ctest -L takes an
   # expression and finds each of them.
   list(JOIN arg_LABELS "," labels)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
-                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}")
+  set(properties TIMEOUT ${arg_TIMEOUT} LABELS "${labels}")
+  if(arg_IN_MEMORY AND VARVE_TEST_MEMORY_DIR)
+    list(APPEND properties ENVIRONMENT "VARVE_TEST_DIR=${VARVE_TEST_MEMORY_DIR}")
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 PROPERTIES ${properties})
 endfunction()
 
 # varve_add_python_test(crash crash_test.py ARGS --kills 40 [LABELS ..] [TIMEOUT seconds] [SERIAL])
