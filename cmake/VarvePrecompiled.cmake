@@ -9,6 +9,9 @@ option(VARVE_BATCH_SOURCES "Compile eight sources of a large library as one. A m
 function(varve_batch_sources target)
   if(VARVE_BATCH_SOURCES)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # GCC 12 inlines more then, and loses sight of what an optional holds.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
   endif()
 endfunction()
 
