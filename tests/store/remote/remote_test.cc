@@ -443,10 +443,12 @@ TEST_F(RemoteTest, AfterAnErrorBehindItsRecordASnapshotMayBeThere) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   MustPush();
   VARVE_ASSERT_OK(Save(2, State(2)).status());
-  bool is_created = false;
+  // Before its blobs the record of the attempt comes.
+  std::atomic<bool> is_put = false, is_created = false;
   FlakyObjects::decide() = [&](std::string_view call, const std::string& name) {
     if (is_created) return Fault::kFailed;
-    is_created = call == "create" && name.starts_with("state-");
+    is_put = is_put || call == "put";
+    is_created = is_put && call == "create" && name.starts_with("state-");
     return Fault::kNone;
   };
   const auto pushed = Push(path(), url());
