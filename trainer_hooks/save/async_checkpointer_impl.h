@@ -65,7 +65,7 @@ struct SaveJob {
   std::optional<StagingCheck> check;  // the trainer's
   // How the trainer broke the contract. Guarded by the checkpointer's mutex.
   Status broken;
-  Status status;   // of what has been done so far
+  Status status;  // of what has been done so far
   bool is_committed = false;
   Status refused;  // why there is nothing to save: the caller's error, and no failure of a save
 };
