@@ -58,6 +58,7 @@ struct Caches {
   Cache<ComparedSteps> compared{8};
   Cache<Sharing> sharing{1};
   Cache<nlohmann::ordered_json> forgets{4};
+  Cache<nlohmann::ordered_json> logs{4};
 };
 
 // One request.
@@ -74,6 +75,10 @@ struct Ask {
 inline constexpr uint64_t kMaxDecodedBytes = uint64_t{16} << 20;
 
 using Answer = Result<nlohmann::ordered_json>;
+
+// Names all that these steps are. Any step that is added, dropped, saved anew, tagged or measured
+// changes it.
+std::string KeyOf(const std::vector<CheckpointInfo>& steps);
 
 Answer AnswerStore(const Ask& ask);
 Answer AnswerRuns(const Ask& ask);

@@ -57,23 +57,6 @@ Answer UncommittedOf(const std::filesystem::path& store) {
   return ordered_json{{"saves", saves.size()}, {"files", files}, {"bytes", bytes}};
 }
 
-// Names all that these steps are. Any step that is added, dropped, saved anew, tagged or measured
-// changes it.
-std::string KeyOf(const std::vector<CheckpointInfo>& steps) {
-  std::string names;
-  for (const CheckpointInfo& info : steps) {
-    names += info.id.run + "@" + std::to_string(info.id.step) + " " +
-             std::to_string(info.created.time_since_epoch().count());
-    for (const auto& [metric, value] : info.metrics) {
-      names += " " + std::to_string(metric.size()) + metric + "=" +
-               std::to_string(std::bit_cast<uint64_t>(value));
-    }
-    for (const std::string& tag : info.tags) names += " " + tag;
-    names += "\n";
-  }
-  return ToHex(ComputeDigest(/*seed=*/0, std::as_bytes(std::span(names))));
-}
-
 // Besides steps, what a drop gives back depends on what is dead already.
 Result<std::string> KeyOfForget(const Ask& ask, const ForgetOptions& options) {
   VARVE_ASSIGN_OR_RETURN(const auto steps, ListBySaving(ask.store));
@@ -97,6 +80,21 @@ Answer SnapshotsOf(const std::string& url) {
 }
 
 }  // namespace
+
+std::string KeyOf(const std::vector<CheckpointInfo>& steps) {
+  std::string names;
+  for (const CheckpointInfo& info : steps) {
+    names += info.id.run + "@" + std::to_string(info.id.step) + " " +
+             std::to_string(info.created.time_since_epoch().count());
+    for (const auto& [metric, value] : info.metrics) {
+      names += " " + std::to_string(metric.size()) + metric + "=" +
+               std::to_string(std::bit_cast<uint64_t>(value));
+    }
+    for (const std::string& tag : info.tags) names += " " + tag;
+    names += "\n";
+  }
+  return ToHex(ComputeDigest(/*seed=*/0, std::as_bytes(std::span(names))));
+}
 
 Answer AnswerStats(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const StoreStats stats, ask.store.Stats());

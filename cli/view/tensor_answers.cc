@@ -106,10 +106,12 @@ Answer AnswerLog(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const PageOfRows page, ask.query.Page());
   VARVE_ASSIGN_OR_RETURN(const std::string name, ask.query.Needed("name"));
   VARVE_ASSIGN_OR_RETURN(const std::string order, ask.query.OneOf("order", "up down"));
-  VARVE_ASSIGN_OR_RETURN(
-      ordered_json rows,
-      LogTensors(ask.store,
-                 {.name = name, .run = ask.query.Text("run", "main"), .is_literal = true}));
+  const std::string run = ask.query.Text("run", "main");
+  VARVE_ASSIGN_OR_RETURN(const auto steps, ask.store.ListCheckpoints(run));
+  VARVE_ASSIGN_OR_RETURN(const auto log, ask.caches.logs.Get(KeyOf(steps) + run + " " + name, [&] {
+    return LogTensors(ask.store, {.name = name, .run = run, .is_literal = true});
+  }));
+  ordered_json rows = *log;
   if (order == "down") std::reverse(rows.begin(), rows.end());
   return CutRows(page, std::move(rows));
 }

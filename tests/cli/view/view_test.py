@@ -170,6 +170,26 @@ class NumbersTest(ViewCase):
                 expected = max(change for change in changes if change <= step)
                 self.assertEqual(row["last_changed"], expected, (name, step, changes))
 
+    def test_a_history_follows_the_store(self):
+        rng = view_case.random.Random(4)
+
+        def compare(run="main"):
+            rows = self.shown.ask("log", name="w", order="down", run=run, limit=1000)["rows"]
+            self.assertEqual(rows[::-1], self.json("log", "w", "--run", run))
+
+        for step in (50, 60, 70):
+            path = files.write(self.folder / "in", {"w": view_case.matrix(rng, 8, 8)})
+            self.varve("import", path, "--step", step)
+            compare()
+        path = files.write(self.folder / "in", {"w": view_case.matrix(rng, 9, 9)})
+        self.varve("import", path, "--step", 70, "--on-existing", "replace")
+        compare()
+        self.varve("fork", "main", "other", "--at", 60)
+        compare("other")
+        self.varve("drop", "main@60")
+        compare()
+        compare("other")
+
     def test_tree(self):
         tensors = self.json("ls", "latest")
 
