@@ -145,7 +145,7 @@ Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* k
   const auto failed = [&](const Status& status) {
     const bool is_told = status.code() == StatusCode::kAborted || !has_created;
     if (is_told) return status;
-    return Status::Unavailable("a state was created, and whether it counts is unknown: " +
+    return Status::Unavailable("outcome unknown, as the newest state may have been created: " +
                                status.message());
   };
   const auto shortest = std::chrono::steady_clock::now() + kShortestTry;
@@ -162,9 +162,10 @@ Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* k
       if (!newest.ok()) return failed(newest.status());
       next = *std::move(newest);
     }
-    VARVE_ASSIGN_OR_RETURN(const bool is_wanted, change(&next));
-    if (!is_wanted && is_known) continue;
-    if (!is_wanted) {
+    const Result<bool> is_wanted = change(&next);
+    if (!is_wanted.ok()) return failed(is_wanted.status());
+    if (!*is_wanted && is_known) continue;
+    if (!*is_wanted) {
       // What this call has created may be this state, or one before it.
       if (has_created) Note(next.number);
       return next;
@@ -172,9 +173,9 @@ Result<RemoteState> RemoteLog::Append(const Change& change, const RemoteState* k
     ++next.number;
     const std::string text = EncodeRemoteState(next);
     if (text.size() > kMaxRecordBytes) {
-      return Status::FailedPrecondition(
+      return failed(Status::FailedPrecondition(
           objects_->url() + " has " + std::to_string(next.snapshots.size()) +
-          " snapshots, which is too many: remove old ones with varve reclaim -s URL --keep N");
+          " snapshots, which is too many: remove old ones with varve reclaim -s URL --keep N"));
     }
     const auto outcome = objects_->CreateRecord(StateName(next.number), text);
     if (!outcome.ok() && outcome.status().code() != StatusCode::kUnavailable) {

@@ -30,7 +30,8 @@ class RemoteLog {
   // whenever it is not certain that what was created counts. Returns the state that the change has
   // made, or that in which `change` returned false. That state was the newest at some moment during
   // this call. If the caller knows a state of earlier, which need not be the newest any more, it
-  // gives it as `known`, and saves two requests.
+  // gives it as `known`, and saves two requests. After kUnavailable and kAborted the change may
+  // have been made.
   using Change = std::function<Result<bool>(RemoteState*)>;
   Result<RemoteState> Append(const Change& change, const RemoteState* known = nullptr);
 

@@ -438,27 +438,32 @@ TEST_F(RemoteTest, DamageIsFoundOnBothSides) {
   flip(largest, 1000);
 }
 
-// The record of the snapshot is created, and each call after it fails.
+// The record of the snapshot is created, and each call after it fails. The push is told so, or not.
 TEST_F(RemoteTest, AfterAnErrorBehindItsRecordASnapshotMayBeThere) {
   VARVE_ASSERT_OK(Save(1, State(1)).status());
   MustPush();
-  VARVE_ASSERT_OK(Save(2, State(2)).status());
-  // Before its blobs the record of the attempt comes.
-  std::atomic<bool> is_put = false, is_created = false;
-  FlakyObjects::decide() = [&](std::string_view call, const std::string& name) {
-    if (is_created) return Fault::kFailed;
-    is_put = is_put || call == "put";
-    is_created = is_put && call == "create" && name.starts_with("state-");
-    return Fault::kNone;
-  };
-  const auto pushed = Push(path(), url());
-  FlakyObjects::decide() = nullptr;
-  EXPECT_TRUE(is_created);
-  EXPECT_THAT(pushed, FailsWith(StatusCode::kUnavailable, "whether it counts is unknown"));
+  uint64_t last = 1;
+  for (const Fault on_record : {Fault::kNone, Fault::kDone}) {
+    VARVE_ASSERT_OK(Save(++last, State(last)).status());
+    // The record of an attempt comes before the blobs.
+    std::atomic<bool> is_put = false, is_created = false;
+    FlakyObjects::decide() = [&](std::string_view call, const std::string& name) {
+      if (is_created) return Fault::kFailed;
+      is_put = is_put || call == "put";
+      is_created = is_put && call == "create" && name.starts_with("state-");
+      return is_created ? on_record : Fault::kNone;
+    };
+    const auto pushed = Push(path(), url());
+    FlakyObjects::decide() = nullptr;
+    EXPECT_TRUE(is_created);
+    EXPECT_THAT(pushed, FailsWith(StatusCode::kUnavailable, "outcome unknown"));
+    ASSERT_EQ(ListSnapshots(url()).value().back().number, last);
+    const auto again = Push(path(), url());
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    EXPECT_FALSE(again->is_new);
+  }
   ExpectSnapshotHolds(2, {1, 2});
-  const auto again = Push(path(), url());
-  ASSERT_TRUE(again.ok()) << again.status().ToString();
-  EXPECT_FALSE(again->is_new);
+  ExpectSnapshotHolds(3, {1, 2, 3});
 }
 
 TEST_F(RemoteTest, APushThatIsAliveIsNeverClosed) {
