@@ -294,8 +294,8 @@ class AsyncCheckpointer {
 
   // SetMetrics adds metrics to a saved step. SetTag gives it a tag. Both work as in Store. They are
   // for what is known only after the save, such as the result of an evaluation. If this step is
-  // being saved, they wait. If the last save was of this step and has failed, they return its
-  // error. With many ranks they always call AwaitStaged. kNotFound names the step.
+  // being saved, they wait. If the last save was of this step and failed or was refused, they
+  // return its error. With many ranks they always call AwaitStaged. kNotFound names the step.
   virtual Status SetMetrics(uint64_t step, const std::map<std::string, double>& metrics) = 0;
   virtual Status SetTag(uint64_t step, std::string_view tag) = 0;
 

@@ -522,8 +522,8 @@ VARVE_CHECKED varve_status varve_hooks_after_step(varve_hooks* hooks, int64_t st
 VARVE_CHECKED varve_status varve_hooks_stop_reason(varve_hooks* hooks, uint32_t* reason,
                                                    int* exit_code);
 // These functions set a metric or a tag of a step that was saved, for what is known only later.
-// They wait if this step is being saved. VARVE_FAILED_PRECONDITION: --save was not given.
-// VARVE_NOT_FOUND: there is no such step.
+// They wait if this step is being saved, and return the error of its last save if that has failed.
+// VARVE_FAILED_PRECONDITION: --save was not given. VARVE_NOT_FOUND: there is no such step.
 VARVE_CHECKED varve_status varve_hooks_set_metric(varve_hooks* hooks, uint64_t step,
                                                   const char* name, double value);
 VARVE_CHECKED varve_status varve_hooks_set_tag(varve_hooks* hooks, uint64_t step, const char* tag);

@@ -323,12 +323,13 @@ Result<CheckpointId> AsyncCheckpointerImpl::FindStep(std::string_view step) {
   return there.id;
 }
 
-// After a save that failed, an earlier checkpoint of the step is not the one that the caller means.
+// After a save that failed or was refused, an earlier checkpoint of the step is not the one that
+// the caller means.
 Status AsyncCheckpointerImpl::AwaitStep(uint64_t step) {
   VARVE_RETURN_IF_ERROR(RequireOpen());
   if (job_ == nullptr || job_->step != step) return Status::Ok();
   VARVE_RETURN_IF_ERROR(Wait());
-  return job_->is_committed || !job_->refused.ok() ? Status::Ok() : job_->status;
+  return job_->is_committed ? Status::Ok() : job_->status;
 }
 
 Status AsyncCheckpointerImpl::SetMetrics(uint64_t step,

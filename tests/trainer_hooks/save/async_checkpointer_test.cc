@@ -557,6 +557,19 @@ TEST_F(AsyncCheckpointerTest, MetricsAndTagsOfASaveThatFailedAreRefused) {
   ckpt_.reset();
 }
 
+TEST_F(AsyncCheckpointerTest, MetricsAndTagsOfASaveThatWasRefusedAreRefused) {
+  Open();
+  TestState state;
+  state.Add(NormalTensor("t", {1000}, 1));
+  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(1, state.state())));
+  const auto fails = FailsWith(StatusCode::kAlreadyExists, "step 1");
+  EXPECT_THAT(ckpt_->Save(1, state.state()), fails);
+  EXPECT_THAT(ckpt_->SetMetrics(1, {{"loss", 0.25}}), fails);
+  EXPECT_THAT(ckpt_->SetTag(1, "candidate"), fails);
+  VARVE_ASSERT_OK(SaveOk(ckpt_->Save(2, state.state())));
+  VARVE_EXPECT_OK(ckpt_->SetTag(1, "candidate"));  // the first one, as its caller now knows
+}
+
 TEST_F(AsyncCheckpointerTest, TheWholeTrainerStateComesBack) {
   Open();
   TestState saved;
