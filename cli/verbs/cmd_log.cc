@@ -21,6 +21,11 @@
 namespace varve::internal::cli {
 namespace {
 
+struct LogOptions {
+  std::string name;  // or a pattern
+  std::string run = "main";
+};
+
 struct TensorLog {
   std::string name;
   std::vector<TensorChange> changes;
@@ -29,7 +34,7 @@ struct TensorLog {
 // A pattern is matched against the tensors of the newest step. Looking through all steps could take
 // long, and a removed tensor can still be named in full.
 Result<std::vector<std::string>> NamesOf(const Store& store, const LogOptions& options) {
-  if (options.is_literal || !IsGlob(options.name)) return std::vector{options.name};
+  if (!IsGlob(options.name)) return std::vector{options.name};
   std::vector<std::string> names;
   VARVE_ASSIGN_OR_RETURN(const std::optional<uint64_t> newest, store.LatestStep(options.run));
   if (!newest) return names;
@@ -56,14 +61,7 @@ Result<std::vector<TensorLog>> Load(const Store& store, const LogOptions& option
 nlohmann::ordered_json ToArray(const std::vector<TensorLog>& logs) {
   auto array = nlohmann::ordered_json::array();
   for (const TensorLog& log : logs) {
-    for (const TensorChange& change : log.changes) {
-      array.push_back({{"name", log.name},
-                       {"step", change.step},
-                       {"changed_chunks", change.changed_chunks},
-                       {"chunks", change.num_chunks},
-                       {"changed_bytes", change.changed_bytes},
-                       {"stored_bytes", change.stored_bytes}});
-    }
+    for (const TensorChange& change : log.changes) array.push_back(ToJson(log.name, change));
   }
   return array;
 }
@@ -94,9 +92,13 @@ constexpr char kLogNotes[] =
 
 }  // namespace
 
-Result<nlohmann::ordered_json> LogTensors(const Store& store, const LogOptions& options) {
-  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorLog> logs, Load(store, options));
-  return ToArray(logs);
+nlohmann::ordered_json ToJson(const std::string& tensor, const TensorChange& change) {
+  return {{"name", tensor},
+          {"step", change.step},
+          {"changed_chunks", change.changed_chunks},
+          {"chunks", change.num_chunks},
+          {"changed_bytes", change.changed_bytes},
+          {"stored_bytes", change.stored_bytes}};
 }
 
 void AddLog(CLI::App& app, Context& context) {

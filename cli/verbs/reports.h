@@ -66,12 +66,7 @@ nlohmann::ordered_json ToJson(const StoreStats& stats);
 Result<std::vector<CheckpointInfo>> ListBySaving(const Store& store);
 
 // log
-struct LogOptions {
-  std::string name;  // or a pattern
-  std::string run = "main";
-  bool is_literal = false;  // stars in the name stand for themselves
-};
-Result<nlohmann::ordered_json> LogTensors(const Store& store, const LogOptions& options);
+nlohmann::ordered_json ToJson(const std::string& tensor, const TensorChange& change);
 
 // diff
 nlohmann::ordered_json ToJson(const TensorDiff& tensor, bool with_values);

@@ -58,7 +58,7 @@ struct Caches {
   Cache<ComparedSteps> compared{8};
   Cache<Sharing> sharing{1};
   Cache<nlohmann::ordered_json> forgets{4};
-  Cache<nlohmann::ordered_json> logs{4};
+  Cache<std::vector<TensorChange>> logs{4};
 };
 
 // One request.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps the last few answers about steps, which never change. Thread rule: any thread. What is made
-// is made once: who asks for the same meanwhile waits for it, and gets its error, too. If its
-// maker is stopped, a waiting caller makes it.
+// Keeps the last few answers under keys that name all that they depend on. Thread rule: any thread.
+// What is made is made once: who asks for the same meanwhile waits for it, and gets its error, too.
+// If its maker is stopped, a waiting caller makes it.
 #pragma once
 
 #include <cstddef>

@@ -43,7 +43,7 @@ Answer UncommittedOf(const std::filesystem::path& store) {
   std::set<std::string> saves;
   uint64_t files = 0, bytes = 0;
   for (const std::filesystem::directory_entry& entry : EntriesOf(incoming, &error)) {
-    std::error_code vanished;  // a commit took it
+    std::error_code vanished;  // a commit took it, or this is a folder
     const uint64_t size = entry.file_size(vanished);
     if (vanished) continue;
     const std::string name = entry.path().filename();
@@ -91,7 +91,8 @@ std::string KeyOf(const std::vector<CheckpointInfo>& steps) {
                std::to_string(std::bit_cast<uint64_t>(value));
     }
     for (const std::string& tag : info.tags) names += " " + tag;
-    names += "\n";
+    // Of a copy, which has the same time.
+    names += " " + std::to_string(info.new_bytes) + " " + std::to_string(info.stored_bytes) + "\n";
   }
   return ToHex(ComputeDigest(/*seed=*/0, std::as_bytes(std::span(names))));
 }

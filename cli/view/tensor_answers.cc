@@ -109,11 +109,14 @@ Answer AnswerLog(const Ask& ask) {
   const std::string run = ask.query.Text("run", "main");
   VARVE_ASSIGN_OR_RETURN(const auto steps, ask.store.ListCheckpoints(run));
   VARVE_ASSIGN_OR_RETURN(const auto log, ask.caches.logs.Get(KeyOf(steps) + run + " " + name, [&] {
-    return LogTensors(ask.store, {.name = name, .run = run, .is_literal = true});
+    return ask.store.Log(run, name);
   }));
-  ordered_json rows = *log;
-  if (order == "down") std::reverse(rows.begin(), rows.end());
-  return CutRows(page, std::move(rows));
+  const auto [begin, end] = page.Of(log->size());
+  auto rows = ordered_json::array();
+  for (size_t i = begin; i < end; ++i) {
+    rows.push_back(ToJson(name, (*log)[order == "down" ? log->size() - 1 - i : i]));
+  }
+  return ordered_json{{"total", log->size()}, {"offset", begin}, {"rows", std::move(rows)}};
 }
 
 }  // namespace varve::internal::cli

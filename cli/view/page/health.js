@@ -105,10 +105,10 @@ function uncommittedSection({ saves, files, bytes: size, error }) {
   return section(
     "Open saves",
     facts([
-      ["open saves", count(saves)],
-      ["written so far", `${bytes(size)} in ${count(files)} files`],
+      ["saves that have written", count(saves)],
+      ["written so far", `${bytes(size)} in ${count(files)} ${files === 1 ? "file" : "files"}`],
     ]),
-    saves > 0 && h("p", { class: "note" }, "A save that a writer has not committed, or that it left when it died. The next writer removes what was left."),
+    files > 0 && h("p", { class: "note" }, "A writer has not committed these, or left them when it died. The next writer removes what was left."),
   );
 }
 
