@@ -29,7 +29,7 @@ endfunction()
 # there rebuilds what includes it. (In varve's libraries this would save little.)
 add_library(varve_test_headers OBJECT "${CMAKE_CURRENT_LIST_DIR}/../tests/support/headers.cc")
 target_link_libraries(varve_test_headers PRIVATE GTest::gmock)
-# Tests run briefly and compile long. What they test is optimised as ever.
+# Tests run briefly and compile long. The libraries are optimised as ever. What a test inlines is not.
 target_compile_options(varve_test_headers PRIVATE "$<$<CONFIG:Release>:-O1>")
 target_precompile_headers(varve_test_headers PRIVATE
   <algorithm> <filesystem> <fstream> <functional> <map> <memory> <optional> <random> <set> <span> <string>
@@ -70,7 +70,10 @@ function(varve_add_test name)
   # Discovery before each test run loses lists, so the labels become one; ctest -L takes an
   # expression and finds each of them.
   list(JOIN arg_LABELS "," labels)
-  set(properties TIMEOUT ${arg_TIMEOUT} LABELS "${labels}")
+  set(properties TIMEOUT ${arg_TIMEOUT})
+  if(labels)
+    list(APPEND properties LABELS "${labels}")
+  endif()
   if(arg_IN_MEMORY AND VARVE_TEST_MEMORY_DIR)
     list(APPEND properties ENVIRONMENT "VARVE_TEST_DIR=${VARVE_TEST_MEMORY_DIR}")
   endif()
