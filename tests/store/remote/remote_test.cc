@@ -444,7 +444,8 @@ TEST_F(RemoteTest, AfterAnErrorBehindItsRecordASnapshotMayBeThere) {
   MustPush();
   uint64_t last = 1;
   for (const Fault on_record : {Fault::kNone, Fault::kDone}) {
-    VARVE_ASSERT_OK(Save(++last, State(last)).status());
+    ++last;
+    VARVE_ASSERT_OK(Save(last, State(last)).status());
     // The record of an attempt comes before the blobs.
     std::atomic<bool> is_put = false, is_created = false;
     FlakyObjects::decide() = [&](std::string_view call, const std::string& name) {
