@@ -617,5 +617,25 @@ TEST_F(ReplicasTest, ASaveThatWasNotAwaitedIsNeverCommittedOnAnyRank) {
   EXPECT_EQ(steps[1].id.step, 4u);
 }
 
+TEST_F(ReplicasTest, MetricsOfASaveThatFailedAreRefusedOnAllRanks) {
+  Run(2,
+      [&](int, AsyncCheckpointer* checkpointer) {
+        const TestTrainer trainer = Replicated(1);
+        VARVE_ASSERT_OK(checkpointer->Save(1, trainer.state).status());
+        VARVE_ASSERT_OK(checkpointer->SetMetrics(1, {{"loss", 0.5}}));
+        VARVE_ASSERT_OK(checkpointer->BeginSave(1, trainer.state).status());
+        checkpointer->RequireAwaited().IgnoreError();  // so it fails
+        const auto fails = FailsWith(StatusCode::kFailedPrecondition, "step 1");
+        EXPECT_THAT(checkpointer->SetMetrics(1, {{"loss", 0.25}}), fails);
+        EXPECT_THAT(checkpointer->SetTag(1, "candidate"), fails);
+        checkpointer->Close().IgnoreError();  // the same error
+      },
+      {.on_existing = OnExisting::kReplace, .failure_is_fatal = false});
+  const auto steps = Store::OpenForReading(root()).value()->ListCheckpoints("main").value();
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].metrics.at("loss"), 0.5);
+  EXPECT_THAT(steps[0].tags, ::testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace varve::internal::testing
