@@ -3,6 +3,8 @@
 
 import json
 import math
+import os
+import signal
 import struct
 import subprocess
 import unittest
@@ -378,6 +380,29 @@ class NumbersTest(ViewCase):
         finally:
             incoming.unlink()
             away.rename(incoming)
+
+    def test_a_save_under_way_is_counted(self):
+        size = 128 << 20
+        path = files.write(self.folder / "in", {"w": ("U8", [size], os.urandom(size))})
+        incoming = self.store / "incoming"
+        written = []
+        for step in range(100, 110):  # a busy machine may look too late
+            command = [harness.program("varve"), "-s", self.store, "import", path, "--step", step]
+            with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL) as importing:
+                while importing.poll() is None and not list(incoming.glob("birth-*")):
+                    pass
+                if importing.returncode is not None:
+                    continue
+                importing.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, importing.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+                written = list(incoming.iterdir())
+                shown = self.shown.ask("health")["uncommitted"]
+                importing.send_signal(signal.SIGCONT)
+            if written:
+                break
+        self.assertEqual((shown["saves"], shown["files"]), (1, len(written)))
+        shown = self.shown.ask("health")["uncommitted"]
+        self.assertEqual(shown, {"saves": 0, "files": 0, "bytes": 0})
 
     def test_what_is_wrong_is_said(self):
         for status, what, parameters, says in (
