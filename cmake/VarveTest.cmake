@@ -35,7 +35,7 @@ target_precompile_headers(varve_test_headers PRIVATE
   <algorithm> <filesystem> <fstream> <functional> <map> <memory> <optional> <random> <set> <span> <string>
   <thread> <vector> <gmock/gmock.h> <gtest/gtest.h>)
 
-# Where files need no disk to be written to, since what a sync does is simulated.
+# Some tests simulate what a disk loses. Their files may lie in memory.
 set(VARVE_TEST_MEMORY_DIR "" CACHE PATH "A file system in memory, for tests that write much; empty = as all others")
 
 # varve_add_test(frame_test SOURCES frame_test.cc LIBS varve::codec LABELS asan [TIMEOUT seconds])

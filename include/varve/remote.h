@@ -18,10 +18,10 @@
 // Thread rule: any thread and any process, at the same time, even for the same URL. These functions
 // check the flag of a StopScope (varve/stop.h).
 //
-// Errors of all functions: kUnavailable has two cases. The outcome of a request is unknown, so call
-// again: the object store does not answer, or fails after it. The program has no engine for this
-// kind of URL (UseS3, UseRados): the message says so. kInvalidArgument: the URL is wrong. kIOError:
-// the object store refuses a request, and the message says which and why. kCorruption: something is
+// Errors of all functions: kUnavailable has two cases. The object store does not answer, or a later
+// request fails: the outcome is unknown, so call again. The program has no engine for this kind of
+// URL (UseS3, UseRados): the message says so. kInvalidArgument: the URL is wrong. kIOError: the
+// object store refuses a request, and the message says which and why. kCorruption: something is
 // damaged, and the message names it.
 #pragma once
 

@@ -14,9 +14,10 @@
 // has already copied stay. Commit no longer checks the flag once all its chunks are encoded.
 // Store::Reclaim checks the flag after each file. Store::Drop checks it only while it frees space,
 // when all steps are dropped already. The space that is already free stays free, and the next
-// reclaim frees the rest. The functions of varve/remote.h check the flag. Push may be done then.
-// AsyncCheckpointer::Close checks it while it waits for the last push. Other calls do not check it,
-// and neither do saves in the background (varve/async_checkpointer.h).
+// reclaim frees the rest. The functions of varve/remote.h check the flag, too. A Push that returns
+// kAborted may have made its snapshot. AsyncCheckpointer::Close checks the flag while it waits for
+// the last push. Other calls do not check it, and neither do saves in the background
+// (varve/async_checkpointer.h).
 #pragma once
 
 #include <atomic>
