@@ -111,8 +111,8 @@ struct PushStats {
   uint64_t snapshot = 0;
   uint64_t sent_bytes = 0;  // 0: the push failed, or had nothing to send
   double seconds = 0;       // how long the push took. 0: it failed
-  // The time from when the oldest step of this push became due to the end of the push. A step
-  // becomes due at its commit, at Open, or at Close.
+  // How late the push was, in seconds: from the moment at which its first step became due until the
+  // push ended. A step becomes due at its commit, at Open, or at Close.
   double delay_seconds = 0;
   std::string warning{};  // old snapshots could not be removed
 };
@@ -136,11 +136,11 @@ std::string ToString(const PushStats& stats);
 // store has already are not fetched.
 struct RemoteOptions {
   std::string url{};
-  uint64_t interval = 1;  // a number of saves
+  uint64_t interval = 1;  // a number of saves, at least 1
   // How many of the newest snapshots stay in the object store. What only older snapshots need is
   // removed after each push. 0 = all stay.
   uint64_t keep = 0;
-  // True: retention drops a step that is due only after a push has sent it.
+  // True: retention does not drop a step that is due before a push has sent it.
   bool retention_waits = true;
   // True: when a push has failed, each call that saves, restores or waits returns the error of that
   // push. False: only on_push and last_push report a push that failed. Saves go on. Close returns
@@ -165,7 +165,7 @@ struct CheckpointerOptions {
   // Settings of the store. Here `num_threads` is the number of threads of a save. 0 = half of the
   // cores, divided by local_ranks, and at least 1. A Restore uses all cores.
   StoreOptions store;
-  int local_ranks = 1;  // processes of this training on this machine
+  int local_ranks = 1;  // processes of this training on this machine, at least 1
   // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   std::shared_ptr<DeviceTensorSource> devices;
   // Says what a save does if the newest step of the run has the same number. A save of a step older
@@ -180,16 +180,18 @@ struct CheckpointerOptions {
   // matches must be equal.
   std::vector<ReplicaRule> replicas;
   // How many times a commit that failed with an I/O error is tried again, after 1, 2, 4 ... 64
-  // seconds. A commit is tried again only if all chunks that changed were staged. If the store
-  // cannot start the save because of an I/O error, the start is tried again in the same way, and
-  // AwaitStaged waits for these tries. With many ranks, a rank that could not store its part tries
-  // again while the others wait. If its last try fails, the save fails on all ranks.
+  // seconds. 0 = never. A negative number is not allowed. A commit is tried again only if all
+  // chunks that changed were staged. If the store cannot start the save because of an I/O error,
+  // the start is tried again in the same way, and AwaitStaged waits for these tries. With many
+  // ranks, a rank that could not store its part tries again while the others wait. If its last try
+  // fails, the save fails on all ranks.
   int retries = 0;
   // A check for new trainers: the share of chunks, 0 to 1, that BeginSave digests before it
-  // returns. AwaitStaged digests the same chunks again. At least one chunk of each tensor on the
-  // host is checked. If a tensor has changed in between, AwaitStaged was called too late. The save
-  // then fails, and the error names the tensor. Each of the two calls takes as long as a digest
-  // pass over that share. Tensors on devices are not checked.
+  // returns. 0 = no check. AwaitStaged digests the same chunks again. If the share is more than 0,
+  // at least one chunk of each tensor on the host is checked. If a tensor has changed in between,
+  // AwaitStaged was called too late. The save then fails, and the error names the tensor. Each of
+  // the two calls takes as long as a digest pass over that share. Tensors on devices are not
+  // checked.
   double check_staging = 0;
   // True: after a save, or the retention after it, has failed, each call that saves, restores or
   // waits returns that error, and so does Close. False: later saves go on. The error is in
@@ -248,7 +250,8 @@ class AsyncCheckpointer {
   //
   // kInvalidArgument names what is wrong with `state`. kUnavailable: not enough memory.
   // kFailedPrecondition: AwaitStaged has not been called for the save before (RequireAwaited), or
-  // the checkpointer is closed. No save is started then.
+  // the checkpointer is closed. BeginSave also returns an error of ItemVariable::Read. After an
+  // error no save is started.
   //
   // AwaitStaged refuses this save in two cases. kFailedPrecondition: the run has a later step.
   // kAlreadyExists: the run has this step, and on_existing is kError. AwaitStaged then returns that
@@ -263,9 +266,10 @@ class AsyncCheckpointer {
   // AwaitStaged was not called for the save before, BeginSave returns the error of RequireAwaited.
   // Prewarm, Wait, ReleaseStaging, Restore and Close call AwaitStaged themselves. SetMetrics and
   // SetTag call AwaitStaged if their step is being saved. With many ranks they always call it. A
-  // save commits only after AwaitStaged. An error is that of this save, of an earlier save
-  // (failure_is_fatal), of a push (RemoteOptions::failure_is_fatal), or of
-  // DeviceTensorSource::MarkRelease.
+  // save commits only after AwaitStaged. AwaitStaged returns an error if this save was refused, if
+  // check_staging has found a tensor that changed, or if DeviceTensorSource::MarkRelease fails. If
+  // failure_is_fatal is true, it also returns any other error of this save or of an earlier one. If
+  // RemoteOptions::failure_is_fatal is true, it also returns the error of a push.
   virtual Status AwaitStaged() = 0;
   // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call it. To
   // find a forgotten AwaitStaged, call it yourself after the tensors have changed, as after an
@@ -302,8 +306,8 @@ class AsyncCheckpointer {
   // Waits for the save in progress, then for the last push, and closes the store. Returns the first
   // error of a save or of the retention after it, even if failure_is_fatal is false. If there was
   // none, Close returns an error when a step that is due is still not in the object store. A later
-  // Close does nothing. After Close, every other call that saves, loads, waits for a save or
-  // changes the store returns kFailedPrecondition, and store() must not be called.
+  // Close does nothing and returns Ok. After Close, every other call that saves, loads, waits for a
+  // save or changes the store returns kFailedPrecondition, and store() must not be called.
   virtual Status Close() = 0;
 
   // Statistics of the last save that ended or was skipped. nullopt: there was none.

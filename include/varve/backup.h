@@ -43,17 +43,19 @@ struct BackupReport {
 // key, and the copy of a sealed store is sealed. An earlier copy stays as it was until the end.
 // Then one rename puts the new copy in its place. So after an error or a crash, the earlier or the
 // new copy is there. The contents of a store lie in table files of RocksDB, which never change. So
-// if a table file of the store differs from the file of the same name in the earlier copy, one of
-// the two is damaged, or the copy has steps of its own. BackUp verifies both files to find out
-// which of these is true. If only the copy's file is damaged, the store's file replaces it.
+// a table file of the store and the file of the same name in the earlier copy should be equal. If
+// they differ, there are three possible reasons. The store's file is damaged. The copy's file is
+// damaged. A writer has opened the copy and saved steps of its own there. BackUp verifies both
+// files to find out which of these is true. If only the copy's file is damaged, the store's file
+// replaces it.
 //
 // Thread rule: any thread. One call at a time for each destination.
 //
 // kNotFound: there is no store. kFailedPrecondition has three cases. `store` is the root of a
-// group. `destination` lies inside of a store. `destination` holds something else, the copy of
-// another store, or a copy with steps of its own, which would be lost. kLocked: the destination is
-// in use. kCorruption: the store or a file of the copy is damaged. The message names the file. The
-// earlier copy stays.
+// group. `destination` lies inside a store. `destination` holds something else, the copy of another
+// store, or a copy with steps of its own, which would be lost. kLocked: the destination is in use.
+// kCorruption: the store or a file of the copy is damaged. The message names the file. The earlier
+// copy stays.
 Result<BackupReport> BackUp(const std::filesystem::path& store,
                             const std::filesystem::path& destination,
                             const BackupOptions& options = {});

@@ -68,7 +68,7 @@ enum {
   VARVE_OK = 0,
   VARVE_NOT_FOUND = 1,         // no such store, run, step, tensor, item, metric or tag
   VARVE_ALREADY_EXISTS = 2,    // the step or the store is there already
-  VARVE_INVALID_ARGUMENT = 3,  // the call breaks a stated rule, and nothing was changed
+  VARVE_INVALID_ARGUMENT = 3,  // the call breaks a stated rule. Nothing stored was changed
   VARVE_CORRUPTION = 4,        // stored bytes are not what was written
   VARVE_IO_ERROR = 5,          // the file system failed
   VARVE_LOCKED = 6,            // another process or another handle has the store open for writing
@@ -177,11 +177,14 @@ typedef struct varve_store_options {
   uint32_t entropy;                // VARVE_ENTROPY_AUTO ...
 } varve_store_options;
 
-// Opens the store in a folder. `options` may be NULL. VARVE_NOT_FOUND: there is no store.
+// Opens the store in a folder. `path` may also be the root of a group (varve/group.h), unless
+// `mode` is VARVE_CREATE_NEW. `options` may be NULL. VARVE_NOT_FOUND: there is no store.
 // VARVE_ALREADY_EXISTS: there is one (VARVE_CREATE_NEW). VARVE_LOCKED: another process or another
-// handle has it open for writing. VARVE_FAILED_PRECONDITION: a newer varve made the store, the
-// folder holds something else, or the call opens a sealed store (varve/seal.h) for writing. C
-// cannot give the key of a sealed store.
+// handle has it open for writing. VARVE_CORRUPTION: the store is damaged (see `varve repair`).
+// VARVE_FAILED_PRECONDITION has five cases. A newer varve made the store. The folder holds
+// something else. The folder lies inside a store, and the call would make another one there. The
+// call opens a member of a group for writing: open the root of the group instead. The call opens a
+// sealed store (varve/seal.h) for writing: C cannot give its key.
 VARVE_CHECKED varve_status varve_store_open(const char* path, uint32_t mode,
                                             const varve_store_options* options,
                                             varve_store** store);
@@ -208,15 +211,18 @@ typedef struct varve_reclaim_report {
   uint64_t disk_bytes_after;   // the same after the reclaim
 } varve_reclaim_report;
 
-// Drops steps of a run. VARVE_NOT_FOUND names all steps that are missing. Nothing is dropped then.
-// `reclaims` other than 0 frees the space at once. `report`, which may be NULL, says what this
-// reclaim did. All its numbers are 0 without a reclaim. Warnings about damaged records are printed
-// to standard error.
+// Drops steps of a run. VARVE_NOT_FOUND names all steps that are missing.
+// VARVE_FAILED_PRECONDITION: the store is open for reading, or a save in progress is based on one
+// of the steps. After either error nothing is dropped. `reclaims` other than 0 frees the space at
+// once. `report`, which may be NULL, says what this reclaim did. Without a reclaim, or while
+// another reclaim is under way, freed_bytes and rewritten_bytes are 0. Warnings about damaged
+// records are printed to standard error.
 VARVE_CHECKED varve_status varve_store_drop(varve_store* store, const char* run,
                                             const uint64_t* steps, size_t num_steps, int reclaims,
                                             varve_reclaim_report* report);
 // Gives the space of dead chunks back to the file system. `all` other than 0 rewrites every file
-// with a dead chunk. `report` may be NULL.
+// with a dead chunk. `report` may be NULL. Warnings about damaged records of a group are printed to
+// standard error.
 VARVE_CHECKED varve_status varve_store_reclaim(varve_store* store, int all,
                                                varve_reclaim_report* report);
 
@@ -241,11 +247,13 @@ typedef struct varve_store_stats {
   uint64_t num_steps;
   uint64_t num_chunks;     // distinct chunks that some step uses
   uint64_t logical_bytes;  // raw bytes of all steps, as if they shared nothing
-  uint64_t unique_bytes;   // raw bytes of these chunks
+  uint64_t unique_bytes;   // raw bytes of the num_chunks chunks
   uint64_t stored_bytes;   // encoded bytes of these chunks
   uint64_t pending_bytes;  // encoded bytes of dead chunks that are still on disk
   uint64_t disk_bytes;     // bytes that the file system has allocated to the store
 } varve_store_stats;
+// Warnings about damaged records and about folders that cannot be read are printed to standard
+// error. The numbers leave out what these hold.
 VARVE_CHECKED varve_status varve_store_get_stats(varve_store* store, varve_store_stats* stats);
 
 // ---- Runs and steps -----------------------------------------------------------------------------
@@ -286,11 +294,12 @@ typedef struct varve_step_info {
 } varve_step_info;
 
 VARVE_CHECKED varve_status varve_list_runs(varve_store* store, varve_list** list);
-// The steps of a run, rising.
+// The steps of a run, in ascending order.
 VARVE_CHECKED varve_status varve_list_steps(varve_store* store, const char* run, varve_list** list);
 VARVE_CHECKED varve_status varve_list_size(varve_list* list, size_t* size);
 // `list` must be of runs for varve_list_run, and of steps for varve_list_step. `index` must be less
-// than the size of the list. VARVE_INVALID_ARGUMENT: it is not so.
+// than the size of the list. VARVE_INVALID_ARGUMENT: the list is of the other kind, or `index` is
+// too large.
 VARVE_CHECKED varve_status varve_list_run(varve_list* list, size_t index, varve_run_info* info);
 VARVE_CHECKED varve_status varve_list_step(varve_list* list, size_t index, varve_step_info* info);
 VARVE_API void varve_list_close(varve_list* list);
@@ -298,7 +307,7 @@ VARVE_API void varve_list_close(varve_list* list);
 // ---- What a trainer remembers besides tensors ---------------------------------------------------
 
 // varve stores these values. The hooks use only global_step. If a lower metric is better, set
-// best_metric to INFINITY until there is one.
+// best_metric to INFINITY until it has a first value.
 typedef struct varve_progress {
   size_t struct_size;
   int64_t global_step;  // optimizer steps done
@@ -402,8 +411,8 @@ VARVE_CHECKED varve_status varve_reader_progress(varve_reader* reader, varve_pro
 // Lists what hooks save and load: tensors and items in the caller's memory, and the progress.
 typedef struct varve_state varve_state;
 
-// An item that stands for a variable of the caller. A load fills the variable. Only a save reads
-// it. An item of more than 64 MiB fails the save.
+// An item that stands for a variable of the caller. A load fills the variable. varve reads the
+// variable only when it saves a step. If an item has more than 64 MiB, no save starts.
 typedef struct varve_item {
   size_t struct_size;
   const char* name;
@@ -514,7 +523,8 @@ VARVE_CHECKED varve_status varve_hooks_will_save(varve_hooks* hooks, int64_t ste
 // Call it as the last thing in the loop body. It sets global_step of the state to `step`, and saves
 // when a save is due. `stop` becomes 1 when the trainer must stop. With --save, all saves are
 // durable then. VARVE_FAILED_PRECONDITION: varve_hooks_before_optimizer_step was not called after a
-// save had started. Other errors are those of a failed save.
+// save had started. VARVE_INVALID_ARGUMENT: `step` is negative, or the state is wrong. No save
+// starts then. Other errors are those of a failed save.
 VARVE_CHECKED varve_status varve_hooks_after_step(varve_hooks* hooks, int64_t step, int is_last,
                                                   int* stop);
 // Why the trainer must stop, VARVE_STOP_NONE ..., and the code to exit with: 0, or 75 after a

@@ -171,10 +171,10 @@ class ReadRequest {
                            std::span<const Range> slice = {}) {
     return {name, number, out, slice, nullptr, {}};
   }
-  // Reads what one shard holds of a region. `region` says which part of the global tensor that
-  // is. `out` is the buffer of the whole region. Bytes of `out` that this shard does not hold
-  // stay as they are. kInvalidArgument: the global shapes of the shard and of the region
-  // differ.
+  // Reads what one shard holds of a region. The region is the part of the global tensor that
+  // `region` describes. `out` is the buffer of the whole region. Bytes of `out` that this shard
+  // does not hold stay as they are. kInvalidArgument: the global shapes of the shard and of the
+  // region differ.
   static ReadRequest Shard(std::string_view name, uint32_t number, std::span<std::byte> out,
                            const ShardLayout& region) {
     return {name, number, out, {}, &region, {}};
@@ -215,10 +215,11 @@ class ReadRequest {
   std::span<const std::byte> padding_;
 };
 
-// Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped while a
-// reader of it is open, calls of the reader return kNotFound, never wrong bytes. There is one
-// exception. Store::Open and Group::Join open a group for writing. A reader from such a Store
-// keeps its step.
+// Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped, replaced or
+// moved to another run while a reader of it is open, calls of the reader may return kNotFound. They
+// never return wrong bytes. A step that was replaced or moved can be opened again. There is one
+// exception: a reader whose Store is a group that is open for writing (Group::Join, or Store::Open
+// of the root of the group). Such a reader keeps its step as it was.
 //
 // Thread rule: any number of threads at a time. The store must outlive the reader.
 class CheckpointReader {

@@ -46,10 +46,10 @@
 // Call Release after AsyncCheckpointer::Save, SetMetrics and SetTag, too. SetMetrics and SetTag may
 // call AwaitStaged.
 //
-// varve's own streams have the lowest priority of the device, which is the greatest number
-// (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. If the trainer
-// makes its streams with a smaller number (cudaStreamCreateWithPriority), its kernels go before
-// those of varve.
+// varve's own streams have the lowest priority of the device. In CUDA the lowest priority is the
+// greatest number (cudaDeviceGetStreamPriorityRange). cudaStreamCreate gives that priority, too. If
+// the trainer makes its streams with a smaller number (cudaStreamCreateWithPriority), its kernels
+// go before those of varve.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -81,9 +81,9 @@ struct CudaOptions {
   uint64_t staging_bytes = uint64_t{256} << 20;
   // How many blocks of 256 threads a digest kernel runs on each SM of the device, while the trainer
   // computes (BeginSave). One block has 128 registers a thread, so it leaves half of the SM's
-  // registers to the trainer's kernels. 0 = as many blocks as there is room for. The digests are
-  // then ready earliest, but the trainer's kernels wait for them. A save for which the trainer
-  // waits (AsyncCheckpointer::Save) always takes as many as there is room for.
+  // registers to the trainer's kernels. 0 = as many blocks as there is room for. With 0 the digests
+  // are ready sooner, but the trainer's kernels wait for them. If the trainer waits for the save
+  // (AsyncCheckpointer::Save), the digest kernels always run as many blocks as there is room for.
   uint32_t digest_blocks = 1;
   // While the trainer computes, a device digests its tensors in parts. The number of parts is the
   // tensors' bytes / digest_part_bytes, rounded down. It is at least 1, and at most 8 or the number

@@ -18,9 +18,10 @@
 // digest differs from that of TakeDigests fails the save.
 //
 // Thread rule: the trainer's thread calls Check, Prepare, PrepareDigestNow, MarkBegin and
-// MarkRelease. The other calls of a save come from several threads, one after the other. Another
-// thread may call DigestNow at the same time. Any thread may call Read at any time. The calls of a
-// load (bounce, Write, AwaitWrites and CopyOnDevice) come from one thread at a time.
+// MarkRelease. A save calls BeginDigests, TakeDigests, CopyToHost and AwaitCopies from several
+// threads, but only one of these calls runs at a time. Another thread may call DigestNow at the
+// same time. Any thread may call Read at any time. The calls of a load (bounce, Write, AwaitWrites
+// and CopyOnDevice) come from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -62,11 +63,11 @@ class DeviceTensorSource {
   // memory. The message says where they are.
   virtual Status Check(const Chunk& tensor) = 0;
   // Says which chunks each save digests, until the next Prepare. Prepare allocates the memory that
-  // these digests need. It pins `host`, to which CopyToHost will copy. It unpins the range that the
-  // previous Prepare pinned. The checkpointer frees that range only after this call. The
-  // checkpointer calls Prepare again when the tensors, or their places, have changed. Before it
-  // frees or resizes its staging memory, it calls Prepare with no chunks and an empty `host`.
-  // kUnavailable: not enough memory.
+  // these digests need. It pins `host`, to which CopyToHost will copy. If the previous Prepare
+  // pinned another range, this call unpins that range. The checkpointer frees that range only
+  // after this call. The checkpointer calls Prepare again when the tensors, or their places, have
+  // changed. Before it frees or resizes its staging memory, it calls Prepare with no chunks and an
+  // empty `host`. kUnavailable: not enough memory.
   virtual Status Prepare(std::span<const Chunk> chunks, std::span<std::byte> host) = 0;
   // Allocates the memory that DigestNow of `chunks` needs. kUnavailable: not enough memory. No call
   // but Prepare and PrepareDigestNow may allocate memory on a device.
@@ -117,21 +118,23 @@ class DeviceTensorSource {
   // this has returned.
   virtual Status Read(const Chunk& from, std::span<std::byte> to) = 0;
   // Returns memory of the host that Write copies from at full speed. The source owns it, and one
-  // load at a time uses it. A load fills one half while the other is being written to devices. The
-  // load writes pieces larger than a half from other memory. The returned memory may be empty. The
-  // load then writes from other memory alone.
+  // load at a time uses it. A load fills one half while the other half is copied to devices. A
+  // piece that is larger than a half does not go through this memory: `from` of its Write is then
+  // other memory. If the returned memory is empty, no piece goes through it.
   virtual std::span<std::byte> bounce() = 0;
   // Starts to copy to a device. The copy runs after the work that is in the device's stream at the
-  // time of the call. Write does not make that stream wait for the copy. Only AwaitWrites of the
-  // same half, 0 or 1, waits for it. `from` stays unchanged until that AwaitWrites has returned.
-  // One thread at a time calls Write and AwaitWrites.
+  // time of the call. Write does not make that stream wait for the copy. `half`, 0 or 1, says to
+  // which half of bounce() the copy belongs, even if `from` is other memory. AwaitWrites of this
+  // half waits for the copy, and nothing else does. `from` stays unchanged until that AwaitWrites
+  // has returned. One thread at a time calls Write and AwaitWrites.
   virtual Status Write(std::span<const std::byte> from, int device, std::byte* to, int half) = 0;
   // Returns when all writes of a half have arrived. After an error it returns when no more bytes
   // will be written.
   virtual Status AwaitWrites(int half) = 0;
 
-  // `count` pieces of `bytes` bytes each. A step is the number of bytes from the start of a piece
-  // to the start of the next one. It has no meaning if there is one piece.
+  // `count` pieces of `bytes` bytes each. `from_step` and `to_step` are the numbers of bytes from
+  // the start of a piece to the start of the next piece. If there is only one piece, they are
+  // ignored.
   struct Block {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;

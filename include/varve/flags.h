@@ -73,9 +73,9 @@ std::vector<FlagSpec> CheckpointFlagSpecs(CheckpointFlags* flags);
 // Reads the checkpoint flags of a command line and removes them from it: "--save FOLDER",
 // "--save=FOLDER", "--finetune". All other words stay, in their order, and `argv[*argc]` stays
 // null. If a flag is given twice, the last value counts. A word "--" ends the flags, and stays. A
-// value that begins with "--" must be given as "--save=--odd". A value of a flag of another parser
-// must not be the name of a checkpoint flag. kInvalidArgument names flag and value, and nothing has
-// changed then.
+// value that begins with "--" must be given as "--save=--odd". A flag of another parser must not
+// have the name of a checkpoint flag as its value, because TakeCheckpointFlags would take that
+// value for a flag. kInvalidArgument names flag and value, and nothing has changed then.
 Status TakeCheckpointFlags(int* argc, char** argv, CheckpointFlags* flags);
 
 // Checks the flags. kInvalidArgument says which flags are wrong or do not fit each other, and what

@@ -62,11 +62,11 @@ class GlobalNames {
   Status AddNumbers(std::string_view prefix, std::vector<int64_t> numbers);
 
   // Returns the global name: numbers are replaced, and the names of torch's wrappers are removed.
-  // Removed are the components "_orig_mod", "_fsdp_wrapped_module" and "_checkpoint_wrapped_module"
-  // anywhere, and all components "module" at the front of the name. If the name starts with a kind
-  // of optimizer state, "module" is also removed directly after this kind. The kinds are exp_avg,
-  // exp_avg_sq, max_exp_avg_sq, momentum, momentum_buffer, master, fp32_param and main_param.
-  // "optimizer." or "optimizer.state." may come before the kind.
+  // These components are removed anywhere in the name: "_orig_mod", "_fsdp_wrapped_module" and
+  // "_checkpoint_wrapped_module". All components "module" at the front of the name are removed,
+  // too. If the name starts with a kind of optimizer state, "module" is also removed directly after
+  // this kind. The kinds are exp_avg, exp_avg_sq, max_exp_avg_sq, momentum, momentum_buffer,
+  // master, fp32_param and main_param. "optimizer." or "optimizer.state." may come before the kind.
   //
   // nullopt: a component begins with "__pp". The caller skips such a tensor, because InfiniTrain
   // lists it a second time, under its usual name. kInvalidArgument names a number N for which the

@@ -40,13 +40,14 @@ namespace varve {
 //
 // Rank 0 decides what concerns the whole checkpoint: retention, metrics, tags, trainer progress and
 // topology. Restore resolves its step expression on rank 0 alone. Tensors, items and states of
-// random number generators (TrainerProgress::rng) are those of all ranks. Restore gives each rank
-// the generators that rank 0 saved and those that this rank saved. If both saved the same generator
-// of this rank (RngState::rank), it gets the one that it saved itself. Ranks may hold different
-// tensors, or different shards of one tensor. Replicas, which are equal parts on several ranks, are
-// saved once. All ranks make the same plan, which says which rank saves each replica. AwaitStaged
-// compares replicas (CheckpointerOptions::replicas). A save commits only after that. With
-// WhenBusy::kSkip, all ranks skip a step if the save before is still in progress on one of them.
+// random number generators (TrainerProgress::rng) are those of all ranks. Restore gives rank r two
+// sets of generators: those that rank 0 saved, and those that rank r saved. If both saved a
+// generator with the same RngState::generator and with RngState::rank = r, rank r gets the one that
+// it saved itself. Ranks may hold different tensors, or different shards of one tensor. Replicas,
+// which are equal parts on several ranks, are saved once. All ranks make the same plan, which says
+// which rank saves each replica. AwaitStaged compares replicas (CheckpointerOptions::replicas). A
+// save commits only after that. With WhenBusy::kSkip, all ranks skip a step if the save before is
+// still in progress on one of them.
 //
 // Close waits for the last save. If Close was not called, the destructor waits at most 30 s for the
 // other ranks' parts of a save. If a part does not come in that time, or its rank is gone, the

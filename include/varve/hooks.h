@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Includes everything that connects a trainer with a store: hooks and flags, asynchronous saves,
-// loads, layouts of shards, groups of ranks. A tool that only reads and writes checkpoints needs
-// varve/store.h alone.
+// loads, layouts of shards, and communication between ranks (varve/rank_group.h). A tool that only
+// reads and writes checkpoints needs varve/store.h alone.
 //
 // It does not include the headers that need other libraries: varve/cuda.h, varve/mpi_ranks.h,
 // varve/nccl_ranks.h, varve/s3.h and varve/rados.h.

@@ -55,8 +55,8 @@ Result<ShardLayout> SplitChunks(ShardLayout layout, size_t axis, RankOf group);
 struct Placement {
   RankOf mesh;                         // the rank's coordinate on this dimension
   std::optional<size_t> shard_axis{};  // Shard(axis), or unset = Replicate()
-  // True: _StridedShard(axis), which FSDP2 uses on top of tensor parallelism. The mesh dimension of
-  // such a placement comes first, but its cut is made after the cuts of the other dimensions.
+  // True: _StridedShard(axis), which FSDP2 uses on top of tensor parallelism. FSDP2's dimension is
+  // first in `placements`. Its cut is made last, after the cuts of the other dimensions.
   bool is_strided = false;
 };
 // Places a tensor on a device mesh. `placements` are in the order of the mesh's dimensions. Each
@@ -172,8 +172,9 @@ Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks);
 // The flat parameter of one wrapped unit in FSDP1. It has the parameters in the order of the unit's
 // modules, and padding at the end to a multiple of the number of ranks. A shared parameter occurs
 // once. With use_orig_params each parameter begins at a multiple of 16 bytes. `element_bytes` is
-// the size of an element of the type that forward uses. It is ignored without use_orig_params
-// (FlatParamHandle in torch/distributed/fsdp/_flat_param.py).
+// the size in bytes of an element of the parameters as the forward pass uses them (MixedPrecision's
+// param_dtype). Without use_orig_params, `element_bytes` is ignored (FlatParamHandle in
+// torch/distributed/fsdp/_flat_param.py).
 Result<FlatBuffer> FuseFsdpUnit(std::span<const int64_t> sizes, int64_t element_bytes,
                                 int64_t ranks, bool use_orig_params);
 // Returns the part of tensor `index` that a rank holds after the buffer is cut. The part is often

@@ -29,8 +29,8 @@ struct OptimizerStep {
     double eps = 1e-8;
     double weight_decay = 0;  // decoupled, as in AdamW
   };
-  // Three tensors of the save, by name. They are F32 and dense, and have one shape. If tensors have
-  // shards, shards of one number belong together.
+  // Three tensors of the save, by name. They are F32 and dense, and have one shape. If the tensors
+  // have shards, shards with the same number belong together.
   struct Parameter {
     std::string weight;  // the master, which the step changed
     std::string moment;  // the first moment: exp_avg

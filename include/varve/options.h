@@ -15,8 +15,9 @@
 
 namespace varve {
 
-// Says how much work the encoder does. Every mode is lossless. A reader needs no setting.
-// A keyframe is a chunk encoded by itself. A delta is encoded against the chunk of an earlier step.
+// Says how much work the encoder does. Every mode is lossless. A reader needs no setting. A
+// keyframe is a chunk encoded by itself. A delta is encoded against the same chunk of an earlier
+// step.
 enum class Compression {
   kAuto,  // stores raw bytes, a keyframe or a delta, by an estimate of which is smallest
   kNone,  // stores raw bytes, for incompressible data or the fastest possible save
@@ -48,19 +49,20 @@ struct StoreOptions {
   uint64_t pipeline_budget_bytes = uint64_t{256} << 20;
   // Worker threads of a save, a restore and a check. 0 = one for each core this process may use.
   int num_threads = 0;
-  // The largest number of chunks in a chain, with its keyframe. 1 to 63. Other values are clamped.
   // To read a delta, a reader decodes its chain: a keyframe, then each delta up to the one that is
-  // read. When a chain is full, the next delta is made against the keyframe of the chain again. So
-  // one keyframe may start several chains. 1 = no deltas.
+  // read. `max_delta_depth` is the largest number of chunks in a chain, including the keyframe. 1
+  // to 63. Other values are clamped. When a chain is full, the next delta is made against the
+  // keyframe of the chain again. So one keyframe may start several chains. 1 = no deltas.
   int max_delta_depth = 8;
-  // The most encoded bytes in a chain, as a multiple of the encoded bytes of its keyframe. When a
-  // chain would get more, the next delta is made against the keyframe again. It does not bound what
-  // is predicted from a step of an optimizer (SaveOptions::optimizer_step).
+  // The limit of the encoded bytes in a chain, as a multiple of the encoded bytes of its keyframe.
+  // A delta that would exceed the limit is made against the keyframe instead. The limit does not
+  // apply to what is predicted from a step of an optimizer (SaveOptions::optimizer_step).
   double max_path_ratio = 2.0;
-  // The same as `max_delta_depth` for chunks that are predicted from a step of an optimizer. The
-  // chain of a weight grows by one with each such step. With a limit of 16, 13 or 14 such steps
-  // follow each other. Then comes a step that is predicted from keyframes. A restore decodes all
-  // such steps up to the one that it reads. 1 to 3 = no such predictions.
+  // The same as `max_delta_depth`, for chunks that are predicted from a step of an optimizer. The
+  // first predicted save makes the chain of a weight 3 or 4 chunks long. Each further save makes it
+  // longer by one. With the default of 16, 14 predicted saves follow each other, or 13 with BF16
+  // gradients. A restore of one of them decodes all of them up to this one. The save after the last
+  // of them is predicted from keyframes. 1 to 3 = no such predictions.
   int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its
@@ -90,7 +92,8 @@ enum class OnExisting {
   // belong to the number of the step, so they stay and name the new checkpoint. Metrics belong to
   // the old checkpoint, so they go.
   kReplace,
-  // The commit moves the step and the later ones to a new run RUN~1, ..., as Store::Rewind does.
+  // The commit moves the step and all later steps to a new run, as Store::Rewind does. The new run
+  // is RUN~1, or RUN~2 and so on if that is taken.
   kFork,
 };
 
@@ -114,12 +117,13 @@ struct SaveOptions {
   // this save. Use it for saves in the background of a training.
   bool low_priority = false;
   // The step of an optimizer between the parent and this save. With it, saves of successive steps
-  // take little space. Null = unknown, or there was not exactly one such step. It is ignored if
-  // there is no parent, if `from_keyframes` is true, if the compression is kNone or kFast, and in a
-  // store that was made for Entropy::kZstd or by a version of varve without replays.
+  // take little space. Null = unknown, or there was not exactly one such step. The optimizer step
+  // is ignored in five cases. There is no parent. `from_keyframes` is true. The compression is
+  // kNone or kFast. StoreOptions::max_replay_depth is less than 4. The store was created with
+  // Entropy::kZstd, or by a version of varve that did not know optimizer steps.
   std::shared_ptr<const OptimizerStep> optimizer_step{};
-  // True: predicts chunks from the keyframes of the parent's chains, and never from later chunks of
-  // them. Use it for a step that stays when the steps before it are dropped.
+  // True: predicts a chunk from the keyframe of the parent's chain, and never from a later chunk of
+  // that chain. Use it for a step that stays when the steps before it are dropped.
   bool from_keyframes = false;
 };
 
@@ -140,8 +144,8 @@ struct ReclaimOptions {
   // chunks come first. These rewrites together copy at most 16 MiB more than the reclaim
   // frees.
   bool all = false;
-  // In bytes of live chunks that are copied out of files with dead ones. In a group it starts again
-  // for each member.
+  // Counts the bytes of live chunks that are copied out of files with dead chunks. In a group the
+  // count starts again for each member.
   Progress progress{};
 };
 

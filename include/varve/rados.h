@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lets the functions of varve/remote.h use URLs of Ceph RADOS: rados://POOL/NAMESPACE. UseRados is
-// in a library of its own, varve::rados, because it needs librados.
+// in a library of its own, varve::rados. Building it needs the header of librados. The library
+// librados.so.2 is loaded with the first such URL.
 //
 //   varve::UseRados();  // once, before the first such URL
 #pragma once

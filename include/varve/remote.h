@@ -18,11 +18,11 @@
 // Thread rule: any thread and any process, at the same time, even for the same URL. These functions
 // check the flag of a StopScope (varve/stop.h).
 //
-// Errors of all functions: kUnavailable has two cases. The object store does not answer, or a later
-// request fails: the outcome is unknown, so call again. The program has no engine for this kind of
-// URL (UseS3, UseRados): the message says so. kInvalidArgument: the URL is wrong. kIOError: the
-// object store refuses a request, and the message says which and why. kCorruption: something is
-// damaged, and the message names it.
+// Errors of all functions: kUnavailable has two cases. The object store does not answer, at the
+// start or in the middle of the call: the outcome is unknown, so call again. The program has no
+// engine for this kind of URL (UseS3, UseRados), or cannot load librados: the message says so.
+// kInvalidArgument: the URL is wrong. kIOError: the object store refuses a request, and the message
+// says which and why. kCorruption: something is damaged, and the message names it.
 #pragma once
 
 #include <chrono>
@@ -130,11 +130,12 @@ struct SnapshotInfo {
   uint64_t total_bytes = 0;
 };
 
-// Lists the snapshots, rising. A URL under which nothing lies has none.
+// Lists the snapshots, in ascending order of number. A URL under which nothing lies has none.
 Result<std::vector<SnapshotInfo>> ListSnapshots(std::string_view url);
 
 struct RemoteReclaimOptions {
-  std::optional<uint64_t> keep_last;  // snapshots. Unset = all, otherwise at least 1
+  // How many of the newest snapshots stay, 1 or more. Unset = all.
+  std::optional<uint64_t> keep_last;
   bool dry_run = false;
   // How long the call watches unfinished pushes: 0, or at least 30 seconds (else kInvalidArgument).
   // A push that is alive gives a sign every 5 seconds. If a push gives a sign in this time, what it

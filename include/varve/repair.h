@@ -43,8 +43,8 @@ struct RepairReport {
   struct KeptStep {
     CheckpointId id;
     bool is_from_backup = false;
-    // Texts that say what may be missing or out of date: a part of the step, or all of it. Empty:
-    // nothing.
+    // Texts that say what of the step may be missing, or that the whole step may be out of date.
+    // Empty: there are no doubts.
     std::vector<std::string> doubts;
   };
   struct LostStep {
@@ -84,8 +84,10 @@ struct RepairReport {
   std::chrono::duration<double> elapsed{};
 };
 
-// Repairs the store in `path`. Nothing is written to the damaged store. The new store is made in
-// the folder `path`~repair beside it, and every chunk of it is read and verified. Then one rename
+// Repairs the store in `path`. Nothing is written to the damaged store, with one exception. A pipe,
+// a folder or a device that has the name of db/LOCK, db/IDENTITY or a log is removed. If it is a
+// folder that is not empty, it is renamed. A dry run does neither. The new store is made in the
+// folder `path`~repair beside it, and every chunk of it is read and verified. Then one rename
 // exchanges the two stores. A second one moves the damaged store to `path`~damaged, or
 // `path`~damaged2 and so on. The damaged store is never removed. So after an error or a crash at
 // any moment, `path` holds the store as it was, or the repaired one. An interrupted call may leave
@@ -105,23 +107,27 @@ struct RepairReport {
 // PartialStep::run. So all other runs have whole steps only. Nothing is kept of a step whose record
 // is lost, because nothing then says which tensors belong together.
 //
-// A store has a note of its manifest's length (SYNCED), and a file that names the newest manifest
-// (CURRENT). FORMAT, the manifest and CURRENT have copies (spare/). A CURRENT that names an older
-// manifest than its copy counts as damaged. If the manifest is lost or damaged, the repair takes
-// the copy. If the note is lost, too, the repair takes the manifest or its copy, whichever can be
-// read further. *The manifest used* is the one that the repair took. The newest steps may be
-// missing after the repair in two cases. First case: the manifest and SYNCED are both lost or
-// damaged. Second case: the manifest or CURRENT is lost or damaged, and db/ holds table files that
-// the manifest used does not name. In both cases `warnings` says so, and the repair also takes the
-// newer steps of `from`. *Newer* steps were saved later than all saves that can still be seen in
-// the damaged store. Each newer step gets a doubt.
+// After the repair, the newest steps may be missing in two cases. In both, `warnings` says so, and
+// the repair also looks for newer steps in `from` (below).
 //
-// `from` counts as *later* if all of this is true. It is a folder. BackUp or Pull made it from this
-// store. No writer has opened it since. Its newest table file is newer than that of the damaged
-// store. If `from` counts as later, each newer step that can be read replaces an earlier save of
-// the same run and step. If `from` counts as later and has at least one newer step, the repair
-// prefers the tags and metrics of `from` where both stores have them. If `from` does not count as
-// later, a newer step is taken only if the damaged store has none of that run and number.
+//   - The manifest and SYNCED are both lost or damaged. The manifest lists the table files. SYNCED
+//     says how long the manifest is.
+//   - The manifest, CURRENT or the seal of a sealed store is lost or damaged, and the manifest that
+//     the repair uses does not name all table files in db/. CURRENT names the newest manifest.
+//
+// FORMAT, the manifest and CURRENT have copies in spare/. If the manifest is lost or damaged, the
+// repair uses its copy. If SYNCED is lost, too, the repair uses the manifest or its copy, whichever
+// can be read further. A CURRENT that names an older manifest than its copy counts as damaged.
+//
+// A *newer* step of `from` was saved later than all saves that can still be seen in the damaged
+// store. If the damaged store has no step of this run and number, the repair takes the newer step.
+// If it has one, the newer step replaces it only if `from` is a *successor* of the damaged store
+// and the newer step can be read. Each newer step gets a doubt.
+//
+// `from` is a successor of the damaged store if four things are true. It is a folder. BackUp or
+// Pull made it from this store. No writer has opened it since. Its newest table file is newer than
+// that of the damaged store. If a successor has at least one newer step, the repair prefers its
+// tags and metrics where both stores have them.
 //
 // The file system needs room for a second copy of the steps that are kept.
 //
@@ -129,8 +135,9 @@ struct RepairReport {
 // Readers that have it open go on reading the damaged store. A StopScope (varve/stop.h) ends the
 // call with kAborted.
 //
-// kNotFound: no store. kLocked: a writer has it open. kCorruption has five cases. FORMAT and its
-// copy are both lost or damaged. SYNCED says how long the manifest was, and neither the manifest
+// kNotFound: no store. kLocked: a writer has it open. kCorruption has seven cases. `from` cannot be
+// opened, because it is damaged. The new store did not pass its check. FORMAT and its copy are both
+// lost or damaged. SYNCED says how long the manifest was, and neither the manifest
 // nor its copy can be read that far. SYNCED does not say how long the manifest was, and neither the
 // manifest nor its copy can be read at all. CURRENT is lost or damaged, and nothing says which
 // manifest is the newest. CURRENT names an older manifest than its copy, and the newer one is lost.

@@ -53,9 +53,9 @@ struct RetentionDecision {
   std::vector<std::string> reasons;  // e.g. "last 3", "every 1000", "best loss", "tag release"
 };
 
-// Returns one decision for each checkpoint, in their order. `checkpoints` are those of one run, by
-// rising step, as Store::ListCheckpoints returns them. kInvalidArgument: the policy is empty, or
-// would keep none of them.
+// Returns one decision for each checkpoint, in their order. `checkpoints` are those of one run, in
+// ascending order of step, as Store::ListCheckpoints returns them. kInvalidArgument: the policy is
+// empty, or would keep none of them.
 Result<std::vector<RetentionDecision>> DecideRetention(const RetentionPolicy& policy,
                                                        std::span<const CheckpointInfo> checkpoints);
 // Returns the ids of the checkpoints that are not kept.

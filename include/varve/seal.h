@@ -34,11 +34,12 @@ struct SealReport {
   uint64_t num_files = 0;  // table files that were compared with their tags
 };
 
-// Seals a copy of a sealed store anew: one that was pulled from an object store, or whose folder
-// `seal` is lost. SealStore reads every table file and compares it with its tag. So if it succeeds,
-// a process with the key has written each of them. SealStore cannot tell whether the files belong
-// to one state of the store. The caller must know that, for example because nobody else could write
-// the snapshot or the backup.
+// Seals a copy of a sealed store again. This is needed in two cases. The copy was pulled from an
+// object store without the key. The copy has lost `seal`, the folder with its seal. SealStore reads
+// every table file and compares it with its tag. So if it succeeds, a process with the key has
+// written each of them. SealStore cannot tell whether the files belong to one state of the store.
+// The caller must know that, for example because nobody else could write the snapshot or the
+// backup.
 //
 // Thread rule: any thread. No writer may have the store open.
 //

@@ -83,7 +83,8 @@ Status ValidateLayout(const ShardLayout& layout);
 // Returns the canonical form of a layout: neighbouring segments are joined, and empty ones are left
 // out. The flat range stays as it is. Two layouts without flat ranges have the same canonical form
 // if they have equal local shapes and hold the same elements (at least one) at the same local
-// places. Two layouts with flat ranges may hold the same elements and keep different forms.
+// places. For layouts with flat ranges there is no such guarantee: two of them may hold the same
+// elements and have different canonical forms.
 ShardLayout Canonical(ShardLayout layout);
 
 // Returns a text for people, with slices as in NumPy: "[8:16, :] of [64, 32], elements 128:192".

@@ -36,7 +36,7 @@ class ItemVariable {
   virtual ~ItemVariable() = default;
 
   // Returns the bytes to save. Read is called once for each save, and not for steps without a save.
-  // An error fails the save.
+  // If it returns an error, BeginSave returns that error, and no save starts.
   virtual Result<std::vector<std::byte>> Read() const = 0;
   // Says whether Set can take these bytes of a checkpoint. A load calls it before anything changes.
   virtual Status Check(std::span<const std::byte> bytes) const = 0;

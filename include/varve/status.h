@@ -19,12 +19,12 @@ enum class StatusCode {
   kOk = 0,
   kNotFound,         // no such store, run, step, tensor, item, metric or tag
   kAlreadyExists,    // the step, run or store is there already
-  kInvalidArgument,  // the caller's input breaks a stated rule, and nothing was changed
+  kInvalidArgument,  // the caller's input breaks a stated rule. Nothing stored was changed
   // Stored bytes are not what was written. The message names what is damaged, such as a file, or
   // run, step, tensor and chunk.
   kCorruption,
   kIOError,  // the file system failed (full disk, no permission, a file has vanished)
-  kLocked,   // another process or another Store is writing to the store or the folder
+  kLocked,   // another process or another Store has the store open for writing, or uses the folder
   // Something that the call needs is not available: a device, a library (CUDA, MPI), a rank of a
   // group, an object store that does not answer, memory or a thread.
   kUnavailable,

@@ -12,12 +12,12 @@
 // Store::CopyTo, BackUp, RepairStore and SealStore. If the flag is set, they return kAborted.
 // Nothing that they began is then visible, as after any other error. The checkpoints that CopyTo
 // has already copied stay. Commit no longer checks the flag once all its chunks are encoded.
-// Store::Reclaim checks the flag after each file. Store::Drop checks it only while it frees space,
-// when all steps are dropped already. The space that is already free stays free, and the next
-// reclaim frees the rest. The functions of varve/remote.h check the flag, too. A Push that returns
-// kAborted may have made its snapshot. AsyncCheckpointer::Close checks the flag while it waits for
-// the last push. Other calls do not check it, and neither do saves in the background
-// (varve/async_checkpointer.h).
+// Store::Reclaim checks the flag after each file. Store::Drop checks the flag only while it frees
+// space. All steps are dropped by then. If the flag is set, Drop and Reclaim return kAborted. The
+// space that is already free stays free, and the next reclaim frees the rest. The functions of
+// varve/remote.h check the flag, too. A Push that returns kAborted may have made its snapshot.
+// AsyncCheckpointer::Close checks the flag while it waits for the last push. Other calls do not
+// check it, and neither do saves in the background (varve/async_checkpointer.h).
 #pragma once
 
 #include <atomic>

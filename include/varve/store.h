@@ -64,15 +64,22 @@ struct ReclaimReport {
   uint64_t freed_bytes = 0;  // encoded bytes of dead chunks that were removed from the disk
   // Bytes of live chunks that were copied, because their files held dead chunks.
   uint64_t rewritten_bytes = 0;
-  uint64_t pending_bytes = 0;      // encoded bytes of dead chunks that are still on disk
-  uint64_t disk_bytes_before = 0;  // bytes that the file system had allocated to the store
-  uint64_t disk_bytes_after = 0;   // the same after the reclaim
+  uint64_t pending_bytes = 0;  // encoded bytes of dead chunks that are still on disk
+  // Bytes that the file system had allocated to the store, without folders that cannot be read.
+  uint64_t disk_bytes_before = 0;
+  uint64_t disk_bytes_after = 0;  // the same after the reclaim
+  // Messages about damaged records, as in DropReport::warnings. Only a group has any. A reclaim of
+  // a group finishes drops that another process began, and these messages are about the steps of
+  // those drops.
+  std::vector<std::string> warnings{};
 };
 
 // Says what a drop did.
 struct DropReport {
   std::vector<CheckpointId> dropped;  // each once, in the order of the call
-  ReclaimReport reclaim;              // of the reclaim after the drop, if there was one
+  // Of the reclaim after the drop. Its `warnings` stay empty. Without a reclaim, or while another
+  // reclaim is under way, freed_bytes and rewritten_bytes are 0.
+  ReclaimReport reclaim;
   // Messages about damaged records (docs/format.md) of the dropped steps. The chunks that these
   // records name are not released, so their space stays in use.
   std::vector<std::string> warnings{};
@@ -94,15 +101,18 @@ struct DropForecast {
 // Says what a rewind did.
 struct RewindReport {
   std::string fork;  // the run that holds the later steps now. Empty: there was no later step
-  std::vector<uint64_t> moved;  // the later steps, rising
+  std::vector<uint64_t> moved;  // the later steps, in ascending order
 };
 
 // Says what a check found.
 struct CheckReport {
   bool ok() const { return errors.empty(); }
   std::vector<std::string> errors;  // each says what is wrong, where, what was found and expected
-  // A file that helps to find or mend later damage is missing or damaged (SYNCED, spare/). Readers
-  // and writers do not need it. The next writer makes it anew.
+  // Messages about files that are missing, damaged or out of date: SYNCED, and the copies in spare/
+  // (varve/repair.h). These files help to find and to repair damage. No reader or writer needs
+  // these files while the rest of the store is sound. The next open for writing makes these files
+  // anew. A copy that no writer has opened (BackUp, Pull) has the file BACKUP instead. Only a new
+  // copy makes BACKUP anew.
   std::vector<std::string> warnings{};
   // The steps that are known not to be readable whole, ordered by run and step. A chunk whose bytes
   // are damaged is found only if the check reads all data (CheckOptions). Without that, a step is
@@ -123,8 +133,8 @@ struct CheckReport {
 // What can be read of the checkpoints of a store, which may be damaged.
 struct KnownCheckpoints {
   // Of all runs, ordered by the age of the run and by step. If the name of a run is lost, its steps
-  // have #ID in place of the name. If a lost file held a drop, or newer metrics and tags, the list
-  // has what was there before.
+  // have #ID in place of the name. A lost file may have held a drop, or newer metrics and tags.
+  // Then the list still has the dropped steps, or the older metrics and tags.
   std::vector<CheckpointInfo> checkpoints;
   // What is not in the list, or may not be, and why. Empty: the list is whole.
   std::vector<std::string> errors;
@@ -137,14 +147,15 @@ struct StoreStats {
   uint64_t num_steps = 0;
   uint64_t num_chunks = 0;         // distinct chunks that some checkpoint uses
   uint64_t logical_bytes = 0;      // raw bytes of all steps, as if they shared nothing
-  uint64_t unique_bytes = 0;       // raw bytes of these chunks
+  uint64_t unique_bytes = 0;       // raw bytes of the num_chunks chunks
   uint64_t stored_bytes = 0;       // encoded bytes of these chunks
   uint64_t pending_bytes = 0;      // encoded bytes of dead chunks that are still on disk
   uint64_t disk_bytes = 0;         // bytes that the file system has allocated to the store
   uint64_t num_files = 0;          // files of the store
   std::vector<CodecUse> by_codec;  // the live chunks, a row for each codec
   std::vector<CoderUse> by_coder;  // the live chunks, a row for each coder
-  // Messages about damaged records. The numbers leave out what these records count.
+  // Messages about damaged records and about folders that cannot be read. The numbers leave out
+  // what these hold.
   std::vector<std::string> warnings{};
 };
 
@@ -156,15 +167,15 @@ class Store {
 
   // Makes an empty store in `path`. The folder may be missing or empty, or may hold the remains of
   // a Create that was interrupted. kAlreadyExists: there is a store, or the root of a group.
-  // kFailedPrecondition: the folder holds something else, or lies inside of a store. kLocked:
-  // another process is making a store there.
+  // kFailedPrecondition: the folder holds something else, or lies inside a store. kLocked: another
+  // process is making a store there.
   static Result<std::unique_ptr<Store>> Create(const std::filesystem::path& path,
                                                const CreateOptions& options = {});
   // Opens for reading and writing. `path` may also be the root of a group (varve/group.h).
   // kNotFound: no store there. kLocked: another writer has it. The message names its process when
-  // known. kFailedPrecondition: a newer varve made the store, the store is a member of a group
-  // (open the root instead), the store is sealed and `options` has no key, or `options` has a key
-  // and the store is not sealed.
+  // known. kCorruption: the store is damaged (varve/repair.h). kFailedPrecondition: a newer varve
+  // made the store, the store is a member of a group (open the root instead), the store is sealed
+  // and `options` has no key, or `options` has a key and the store is not sealed.
   static Result<std::unique_ptr<Store>> Open(const std::filesystem::path& path,
                                              const StoreOptions& options = {});
   // Opens the store in `path`, or makes it when there is none. Errors as Open and Create, without
@@ -176,8 +187,9 @@ class Store {
   // call takes no lock, writes nothing, and works on a read-only mount. A call that does not find
   // what it looks for catches up with new commits and looks again. In any case new commits become
   // visible within about 10 s. Calls that change the store return kFailedPrecondition. A sealed
-  // store needs no key. kNotFound: no store there. kFailedPrecondition: a newer varve made the
-  // store, or `options` has a key and the store is not sealed.
+  // store needs no key. kNotFound: no store there. kCorruption: the store is damaged
+  // (varve/repair.h). kFailedPrecondition: a newer varve made the store, or `options` has a key and
+  // the store is not sealed.
   static Result<std::unique_ptr<Store>> OpenForReading(const std::filesystem::path& path,
                                                        const StoreOptions& options = {});
 
@@ -192,7 +204,7 @@ class Store {
 
   // All runs of the store.
   virtual Result<std::vector<RunInfo>> ListRuns() const = 0;
-  // The checkpoints of a run by rising step. kNotFound when there is no such run.
+  // The checkpoints of a run, in ascending order of step. kNotFound when there is no such run.
   virtual Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const = 0;
   // Lists what is known of the checkpoints of a damaged store, in which ListCheckpoints fails. Do
   // not drop or overwrite anything because of this list. Newer steps may be missing from it.
@@ -231,7 +243,8 @@ class Store {
   // kFailedPrecondition: one of the later steps is the base of a save in progress.
   virtual Result<RewindReport> Rewind(std::string_view run, uint64_t to) = 0;
 
-  // The steps of a run at which a tensor changed, rising. kNotFound: no step has such a tensor.
+  // The steps of a run at which a tensor changed, in ascending order. kNotFound: no step has such a
+  // tensor.
   virtual Result<std::vector<TensorChange>> Log(std::string_view run,
                                                 std::string_view tensor) const = 0;
   // What differs between two checkpoints, of one run or of two. kNotFound names the one that is

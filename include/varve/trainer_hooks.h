@@ -20,7 +20,8 @@
 // Rank 0 decides when to save, when to stop and which step is loaded. With --save, SIGTERM or
 // SIGUSR1 to any rank stops all ranks at the same step, with a save. Some flags must be the same on
 // all ranks: --run, --finetune, --no-save-optim, --no-load-optim, --no-async-save,
-// --dist-ckpt-strictness, and whether --save, --load and --remote are given.
+// --exit-on-missing-checkpoint, --dist-ckpt-strictness, and whether --save, --load, --ckpt-step and
+// --remote are given.
 //
 // Thread rule: one thread at a time, the trainer's.
 #pragma once
@@ -40,17 +41,18 @@ namespace varve {
 // "try again". A job script that sees this code starts the trainer again.
 inline constexpr int kPreemptedExitCode = 75;
 
-// The reason to stop that AfterStep has found, even if it then returned an error. kNone: none.
-// kExitInterval and kExitDuration stand for --exit-interval and --exit-duration-in-mins.
+// Why the training must stop. stop_reason() returns what AfterStep has found last, even if
+// AfterStep then returned an error. kNone: the training need not stop. kExitInterval and
+// kExitDuration stand for --exit-interval and --exit-duration-in-mins.
 enum class StopReason { kNone, kLastStep, kExitInterval, kExitDuration, kSignal };
 
 struct HooksOptions {
-  // The flags replace some fields: --run and the flags of retention replace `run` and `retention`.
-  // --rank-timeout-in-secs, if given, replaces `timeout`. --remote, if given, replaces `url`,
-  // `interval` and `keep` of `remote`.
+  // The flags decide some fields. `run` and `retention` always come from the flags, and what is set
+  // here is ignored. `timeout` comes from --rank-timeout-in-secs if that is given. `url`,
+  // `interval` and `keep` of `remote` come from the flags if --remote is given.
   CheckpointerOptions checkpointer;
-  // --dist-ckpt-strictness and --no-load-optim replace `strictness` and `optimizer`. --finetune
-  // sets `optimizer`, `lr_scheduler` and `trainer_state` to false.
+  // `strictness` and `optimizer` always come from the flags, and what is set here is ignored.
+  // --finetune sets `optimizer`, `lr_scheduler` and `trainer_state` to false.
   LoadOptions load;
   // Called with one line of text at a time, without a newline: a few at the start, then one for
   // each save and each push. There are no lines for saves if checkpointer.on_save is set. There are
@@ -60,9 +62,10 @@ struct HooksOptions {
   std::function<void(const std::string& line)> log;
   // Connects the ranks of the job. Null = the job has one rank. With many ranks, --save is the root
   // of a group (varve/group_checkpointer.h). --load is the root of a group, or a store of one rank.
-  // The hooks communicate through `ranks` only inside the calls below, on the trainer's thread. A
-  // save in the background only calls gone(), which does not communicate. `ranks` must outlive the
-  // hooks, and must not be used for anything else. RankGroup::Split makes such a group.
+  // With many ranks --remote is an error, because the root of a group cannot be pushed. The hooks
+  // communicate through `ranks` only inside the calls below, on the trainer's thread. A save in the
+  // background only calls gone(), which does not communicate. `ranks` must outlive the hooks, and
+  // must not be used for anything else. RankGroup::Split makes such a group.
   RankGroup* ranks = nullptr;
 };
 
@@ -70,12 +73,12 @@ class TrainerHooks {
  public:
   // Checks the flags, and loads if --load is given. With --save, it also checks the free space,
   // takes the memory for staging, and catches SIGTERM and SIGUSR1 until Finish. Such a signal
-  // causes a save and a stop in the next AfterStep. Every mistake that can be found before the
-  // first step is an error here, which says what to do. A load fills the tensors of `state` and the
-  // variables of its items. Their memory must stay where it is while the hooks live. A load fills
-  // only what `state` lists. So a trainer whose optimizer makes its state in the first step must
-  // make and list this state before Start. If global_step is still 0 after a load without
-  // --finetune, as for an imported checkpoint, Start sets it to the number of the step.
+  // causes a save and a stop in the next AfterStep. Start checks the state, too, so that a mistake
+  // is an error before the first step. The error says what to do. A load fills the tensors of
+  // `state` and the variables of its items. Their memory must stay where it is while the hooks
+  // live. A load fills only what `state` lists. So a trainer whose optimizer makes its state in the
+  // first step must make and list this state before Start. If global_step is still 0 after a load
+  // without --finetune, as for an imported checkpoint, Start sets it to the number of the step.
   // kFailedPrecondition: the run has steps already, and the training does not continue from one of
   // them. kNotFound: there is nothing to load, and --ckpt-step, --finetune or
   // --exit-on-missing-checkpoint is given. Other errors are those of the flags, the load and the
@@ -110,8 +113,9 @@ class TrainerHooks {
   // is a multiple of --save-interval, at the last step, and when the training is about to stop.
   // Returns true when the trainer must stop. With --save, the save of this step is durable then. If
   // CheckpointerOptions::failure_is_fatal is true, all earlier saves are durable, too.
-  // kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are at different steps. Other
-  // errors are those of a failed save.
+  // kFailedPrecondition: BeforeOptimizerStep was not called, or ranks are at different steps.
+  // kInvalidArgument: global_step is negative. Other errors are those of
+  // AsyncCheckpointer::BeginSave and of a failed save.
   virtual Result<bool> AfterStep(const TrainingState& state, bool is_last) = 0;
   virtual StopReason stop_reason() const = 0;
   // kPreemptedExitCode if a signal stopped the training before its last step. Otherwise 0.

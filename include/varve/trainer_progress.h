@@ -30,7 +30,8 @@ struct TrainerProgress {
   int64_t global_step = 0;  // optimizer steps done
   int64_t epoch = 0;
   int64_t consumed_samples = 0;
-  double best_metric = std::numeric_limits<double>::infinity();  // none yet, if lower is better
+  // The default stands for "none yet" if a lower metric is better.
+  double best_metric = std::numeric_limits<double>::infinity();
   double last_loss = 0;
   std::map<std::string, StateValue> lr_scheduler;
   std::map<std::string, StateValue> loss_scaler;

@@ -67,10 +67,11 @@ struct TrainingState {
   std::map<std::string, double> metrics;
   std::vector<std::string> tags;
   // What the optimizer did in its last step. Set it anew after each step. A save of this step then
-  // stores little more than the gradients (varve/optimizer_step.h). It has an effect only if the
-  // last save or Restore was that of the step one before. At a step that
-  // RetentionPolicy::keep_every keeps, it is ignored, unless keep_every is 1. Give it to each save,
-  // or to none. Otherwise ranks with the same tensors must plan their parts anew.
+  // stores little more than the gradients (varve/optimizer_step.h). The optimizer step has an
+  // effect only if the last save or Restore was of the step directly before this one. At a step
+  // that RetentionPolicy::keep_every keeps, it is ignored, unless keep_every is 1. With many ranks,
+  // give it to each save or to none. When that changes, replicas of moments may move to other
+  // ranks, which store them anew.
   std::shared_ptr<const OptimizerStep> optimizer_step;
 };
 

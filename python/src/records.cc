@@ -180,7 +180,7 @@ void BindRemoteReports(nb::module_& module) {
       .Field("sent_bytes", &PushStats::sent_bytes)
       .Field("seconds", &PushStats::seconds)
       .Field("delay_seconds", &PushStats::delay_seconds,
-             "From the commit of the oldest step that waited to the end of the push.")
+             "How late it was: from when its first step became due until it ended.")
       .Field("warning", &PushStats::warning)
       .Text([](const PushStats& s) { return ToString(s); })
       .Done();
@@ -262,6 +262,8 @@ void BindSpace(nb::module_& module) {
       .Field("pending_bytes", &ReclaimReport::pending_bytes)
       .Field("disk_bytes_before", &ReclaimReport::disk_bytes_before)
       .Field("disk_bytes_after", &ReclaimReport::disk_bytes_after)
+      .Field("warnings", &ReclaimReport::warnings,
+             "Messages about damaged records. Only a group has any.")
       .Done();
   RecordClass<DropReport> drop(module, "DropReport", "What a drop did.");
   drop.Field("dropped", &DropReport::dropped)
@@ -291,8 +293,8 @@ void BindWhole(nb::module_& module) {
   check.Property("ok", &CheckReport::ok, "True: no error.")
       .Field("errors", &CheckReport::errors)
       .Field("warnings", &CheckReport::warnings,
-             "Files that are missing or damaged and would show or mend a later damage. The next "
-             "writer makes them anew.")
+             "Messages about SYNCED, BACKUP and copies in spare/ that are missing, damaged or out "
+             "of date. These files help to find and to repair damage.")
       .Field("damaged_steps", &CheckReport::damaged_steps,
              "The steps that cannot be read whole. With `read_data` all of them, else only those "
              "of which something is missing.")

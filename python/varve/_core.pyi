@@ -263,7 +263,7 @@ class PushStats:
 
     @property
     def delay_seconds(self) -> float:
-        """From the commit of the oldest step that waited to the end of the push."""
+        """How late it was: from when its first step became due until it ended."""
 
     @property
     def warning(self) -> str: ...
@@ -476,6 +476,10 @@ class ReclaimReport:
     @property
     def disk_bytes_after(self) -> int: ...
 
+    @property
+    def warnings(self) -> list[str]:
+        """Messages about damaged records. Only a group has any."""
+
     def __repr__(self) -> str: ...
 
 class DropReport:
@@ -548,7 +552,7 @@ class CheckReport:
     @property
     def warnings(self) -> list[str]:
         """
-        Files that are missing or damaged and would show or mend a later damage. The next writer makes them anew.
+        Messages about SYNCED, BACKUP and copies in spare/ that are missing, damaged or out of date. These files help to find and to repair damage.
         """
 
     @property
