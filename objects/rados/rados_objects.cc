@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "objects/rados/rados_objects.h"
 
-#include <rados/librados.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "base/stop.h"
 #include "base/util.h"
+#include "objects/rados/librados.h"
 
 namespace varve::internal {
 
@@ -28,36 +28,38 @@ constexpr uint64_t kAbsentPartsInARow = 16;
 
 class WriteOp {
  public:
-  WriteOp() : op_(rados_create_write_op()) {}
+  explicit WriteOp(const Librados& rados) : rados_(rados), op_(rados.create_write_op()) {}
   WriteOp(const WriteOp&) = delete;
   WriteOp& operator=(const WriteOp&) = delete;
-  ~WriteOp() { rados_release_write_op(op_); }
+  ~WriteOp() { rados_.release_write_op(op_); }
   rados_write_op_t get() const { return op_; }
 
  private:
+  const Librados& rados_;
   const rados_write_op_t op_;
 };
 
 class ReadOp {
  public:
-  ReadOp() : op_(rados_create_read_op()) {}
+  explicit ReadOp(const Librados& rados) : rados_(rados), op_(rados.create_read_op()) {}
   ReadOp(const ReadOp&) = delete;
   ReadOp& operator=(const ReadOp&) = delete;
-  ~ReadOp() { rados_release_read_op(op_); }
+  ~ReadOp() { rados_.release_read_op(op_); }
   rados_read_op_t get() const { return op_; }
 
  private:
+  const Librados& rados_;
   const rados_read_op_t op_;
 };
 
 // The keys and values that a read of an omap gave.
 class OmapValues {
  public:
-  OmapValues() = default;
+  explicit OmapValues(const Librados& rados) : rados_(rados) {}
   OmapValues(const OmapValues&) = delete;
   OmapValues& operator=(const OmapValues&) = delete;
   ~OmapValues() {
-    if (iterator_ != nullptr) rados_omap_get_end(iterator_);
+    if (iterator_ != nullptr) rados_.omap_get_end(iterator_);
   }
   rados_omap_iter_t* out() { return &iterator_; }
   // Returns false at the end.
@@ -65,7 +67,7 @@ class OmapValues {
     char *k = nullptr, *v = nullptr;
     size_t key_size = 0, value_size = 0;
     if (iterator_ == nullptr) return false;
-    if (rados_omap_get_next2(iterator_, &k, &v, &key_size, &value_size) != 0) return false;
+    if (rados_.omap_get_next2(iterator_, &k, &v, &key_size, &value_size) != 0) return false;
     if (k == nullptr) return false;
     *key = {k, key_size};
     *value = {v, value_size};
@@ -73,13 +75,14 @@ class OmapValues {
   }
 
  private:
+  const Librados& rados_;
   rados_omap_iter_t iterator_ = nullptr;
 };
 
 class RadosObjects : public Objects {
  public:
-  RadosObjects(const ObjectsUrl& url, const ObjectsOptions& options)
-      : Objects(url.text), url_(url), options_(options) {}
+  RadosObjects(const Librados& rados, const ObjectsUrl& url, const ObjectsOptions& options)
+      : Objects(url.text), rados_(rados), url_(url), options_(options) {}
   ~RadosObjects() override { Disconnect(); }
 
  protected:
@@ -95,17 +98,17 @@ class RadosObjects : public Objects {
       VARVE_RETURN_IF_ERROR(StopFlag().Check());
       VARVE_RETURN_IF_ERROR(read(offset));
       const std::string part = PartName(name, offset / kPartBytes);
-      const int code = rados_write_full(io, part.c_str(), block.data(), block.size());
+      const int code = rados_.write_full(io, part.c_str(), block.data(), block.size());
       if (code < 0) return Error("write of " + part, code);
     }
     VARVE_RETURN_IF_ERROR(source.Check());
     VARVE_RETURN_IF_ERROR(read(0));
     VARVE_RETURN_IF_ERROR(StopFlag().Check());
     const std::string head = PartName(name, 0), size = std::to_string(source.size());
-    const WriteOp op;
-    rados_write_op_write_full(op.get(), block.data(), block.size());
-    rados_write_op_setxattr(op.get(), kSizeName, size.data(), size.size());
-    const int code = rados_write_op_operate2(op.get(), io, head.c_str(), nullptr, 0);
+    const WriteOp op(rados_);
+    rados_.write_op_write_full(op.get(), block.data(), block.size());
+    rados_.write_op_setxattr(op.get(), kSizeName, size.data(), size.size());
+    const int code = rados_.write_op_operate2(op.get(), io, head.c_str(), nullptr, 0);
     return code < 0 ? Error("write of " + head, code) : Status::Ok();
   }
 
@@ -121,8 +124,8 @@ class RadosObjects : public Objects {
       const uint64_t at = offset + done;
       const size_t n = std::min<uint64_t>(wanted - done, kPartBytes - at % kPartBytes);
       const std::string part = PartName(name, at / kPartBytes);
-      const int code = rados_read(io, part.c_str(), reinterpret_cast<char*>(out.data() + done), n,
-                                  at % kPartBytes);
+      const int code = rados_.read(io, part.c_str(), reinterpret_cast<char*>(out.data() + done), n,
+                                   at % kPartBytes);
       if (code == -ENOENT) return std::optional<size_t>();  // it is being removed
       if (code < 0) return Error("read of " + part, code);
       if (static_cast<size_t>(code) != n) {
@@ -151,17 +154,17 @@ class RadosObjects : public Objects {
     VARVE_ASSIGN_OR_RETURN(const rados_ioctx_t io, Connect());
     std::set<std::string> whole, parts;
     rados_list_ctx_t list = nullptr;
-    int code = rados_nobjects_list_open(io, &list);
+    int code = rados_.nobjects_list_open(io, &list);
     if (code < 0) return Error("list of objects", code);
     const char *entry = nullptr, *key = nullptr, *space = nullptr;
-    while ((code = rados_nobjects_list_next(list, &entry, &key, &space)) == 0) {
+    while ((code = rados_.nobjects_list_next(list, &entry, &key, &space)) == 0) {
       std::string_view name(entry);
       if (!name.starts_with(kBlobPrefix)) continue;
       name.remove_prefix(kBlobPrefix.size());
       const size_t colon = name.find(':');
       (colon == name.npos ? whole : parts).emplace(name.substr(0, colon));
     }
-    rados_nobjects_list_close(list);
+    rados_.nobjects_list_close(list);
     if (code != -ENOENT) return Error("list of objects", code);
     for (const std::string& name : whole) {
       VARVE_ASSIGN_OR_RETURN(const auto size, SizeOf(io, name));
@@ -180,13 +183,13 @@ class RadosObjects : public Objects {
     const char* const values[] = {value.data()};
     const size_t key_sizes[] = {name.size()}, value_sizes[] = {value.size()};
     int compared = 0;
-    const WriteOp op;
+    const WriteOp op(rados_);
     // Without the object there is no omap to compare with.
-    rados_write_op_create(op.get(), LIBRADOS_CREATE_IDEMPOTENT, nullptr);
-    rados_write_op_omap_cmp2(op.get(), name.data(), LIBRADOS_CMPXATTR_OP_EQ, "", name.size(), 0,
-                             &compared);
-    rados_write_op_omap_set2(op.get(), keys, values, key_sizes, value_sizes, 1);
-    const int code = rados_write_op_operate2(op.get(), io, kRecords, nullptr, 0);
+    rados_.write_op_create(op.get(), LIBRADOS_CREATE_IDEMPOTENT, nullptr);
+    rados_.write_op_omap_cmp2(op.get(), name.data(), LIBRADOS_CMPXATTR_OP_EQ, "", name.size(), 0,
+                              &compared);
+    rados_.write_op_omap_set2(op.get(), keys, values, key_sizes, value_sizes, 1);
+    const int code = rados_.write_op_operate2(op.get(), io, kRecords, nullptr, 0);
     if (code == -ECANCELED) return CreateOutcome::kExists;
     if (code < 0) return Error("creation of record " + name, code);
     return CreateOutcome::kOk;
@@ -196,11 +199,11 @@ class RadosObjects : public Objects {
     VARVE_ASSIGN_OR_RETURN(const rados_ioctx_t io, Connect());
     const char* const keys[] = {name.data()};
     const size_t key_sizes[] = {name.size()};
-    OmapValues values;
+    OmapValues values(rados_);
     int result = 0;
-    const ReadOp op;
-    rados_read_op_omap_get_vals_by_keys2(op.get(), keys, 1, key_sizes, values.out(), &result);
-    const int code = rados_read_op_operate(op.get(), io, kRecords, 0);
+    const ReadOp op(rados_);
+    rados_.read_op_omap_get_vals_by_keys2(op.get(), keys, 1, key_sizes, values.out(), &result);
+    const int code = rados_.read_op_operate(op.get(), io, kRecords, 0);
     if (code == -ENOENT) return std::optional<std::string>();
     if (code < 0) return Error("read of record " + name, code);
     std::string_view key, value;
@@ -218,14 +221,14 @@ class RadosObjects : public Objects {
     std::vector<std::string> names;
     std::string start = after;
     while (true) {
-      OmapValues values;
+      OmapValues values(rados_);
       unsigned char more = 0;
       int result = 0;
-      const ReadOp op;
-      rados_read_op_omap_get_vals2(op.get(), start.c_str(), prefix.c_str(),
-                                   std::min(limit - names.size(), options_.list_page), values.out(),
-                                   &more, &result);
-      const int code = rados_read_op_operate(op.get(), io, kRecords, 0);
+      const ReadOp op(rados_);
+      rados_.read_op_omap_get_vals2(op.get(), start.c_str(), prefix.c_str(),
+                                    std::min(limit - names.size(), options_.list_page),
+                                    values.out(), &more, &result);
+      const int code = rados_.read_op_operate(op.get(), io, kRecords, 0);
       if (code == -ENOENT) return names;
       if (code < 0) return Error("list of records", code);
       const size_t before = names.size();
@@ -240,9 +243,9 @@ class RadosObjects : public Objects {
     VARVE_ASSIGN_OR_RETURN(const rados_ioctx_t io, Connect());
     const char* const keys[] = {name.data()};
     const size_t key_sizes[] = {name.size()};
-    const WriteOp op;
-    rados_write_op_omap_rm_keys2(op.get(), keys, key_sizes, 1);
-    const int code = rados_write_op_operate2(op.get(), io, kRecords, nullptr, 0);
+    const WriteOp op(rados_);
+    rados_.write_op_omap_rm_keys2(op.get(), keys, key_sizes, 1);
+    const int code = rados_.write_op_operate2(op.get(), io, kRecords, nullptr, 0);
     return code < 0 && code != -ENOENT ? Error("removal of record " + name, code) : Status::Ok();
   }
 
@@ -264,7 +267,7 @@ class RadosObjects : public Objects {
   Result<std::optional<uint64_t>> SizeOf(rados_ioctx_t io, const std::string& name) const {
     const std::string head = PartName(name, 0);
     char text[32] = {};
-    const int size = rados_getxattr(io, head.c_str(), kSizeName, text, sizeof(text));
+    const int size = rados_.getxattr(io, head.c_str(), kSizeName, text, sizeof(text));
     if (size == -ENOENT || size == -ENODATA) return std::optional<uint64_t>();
     if (size < 0) return Error("read of " + head, size);
     uint64_t bytes = 0;
@@ -275,7 +278,7 @@ class RadosObjects : public Objects {
 
   // Returns whether it was there.
   Result<bool> Remove(rados_ioctx_t io, const std::string& object) const {
-    const int code = rados_remove(io, object.c_str());
+    const int code = rados_.remove(io, object.c_str());
     if (code < 0 && code != -ENOENT) return Error("removal of " + object, code);
     return code == 0;
   }
@@ -292,30 +295,30 @@ class RadosObjects : public Objects {
     };
     const std::string user = parameter("user"), file = parameter("conf");
     rados_t cluster = nullptr;
-    int code = rados_create2(&cluster, "ceph", user.empty() ? "client.admin" : user.c_str(), 0);
+    int code = rados_.create2(&cluster, "ceph", user.empty() ? "client.admin" : user.c_str(), 0);
     if (code < 0) return Error("making a client of Ceph", code);
     const std::string seconds = std::to_string(std::max<int64_t>(
         1, std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()));
-    code = rados_conf_read_file(cluster, file.empty() ? nullptr : file.c_str());
+    code = rados_.conf_read_file(cluster, file.empty() ? nullptr : file.c_str());
     for (const char* option :
          {"rados_osd_op_timeout", "rados_mon_op_timeout", "client_mount_timeout"}) {
-      if (code >= 0) code = rados_conf_set(cluster, option, seconds.c_str());
+      if (code >= 0) code = rados_.conf_set(cluster, option, seconds.c_str());
     }
     std::string what = "reading the configuration of Ceph";
     if (code >= 0) {
       what = "connecting";
-      code = rados_connect(cluster);
+      code = rados_.connect(cluster);
     }
     rados_ioctx_t io = nullptr;
     if (code >= 0) {
       what = "opening pool " + url_.place;
-      code = rados_ioctx_create(cluster, url_.place.c_str(), &io);
+      code = rados_.ioctx_create(cluster, url_.place.c_str(), &io);
     }
     if (code < 0) {
-      rados_shutdown(cluster);
+      rados_.shutdown(cluster);
       return Error(what, code);
     }
-    rados_ioctx_set_namespace(io, url_.path.c_str());
+    rados_.ioctx_set_namespace(io, url_.path.c_str());
     cluster_ = cluster;
     io_ = io;
     process_ = ::getpid();
@@ -324,10 +327,11 @@ class RadosObjects : public Objects {
 
   void Disconnect() {
     if (io_ == nullptr || process_ != ::getpid()) return;
-    rados_ioctx_destroy(io_);
-    rados_shutdown(cluster_);
+    rados_.ioctx_destroy(io_);
+    rados_.shutdown(cluster_);
   }
 
+  const Librados rados_;
   const ObjectsUrl url_;
   const ObjectsOptions options_;
   mutable std::mutex mutex_;
@@ -345,7 +349,9 @@ Result<std::unique_ptr<Objects>> OpenRadosObjects(const ObjectsUrl& url,
     return Status::InvalidArgument(url.text + ": rados:// knows no parameter \"" + name +
                                    "\", expected user or conf");
   }
-  return std::unique_ptr<Objects>(std::make_unique<RadosObjects>(url, options));
+  const Result<Librados> rados = LoadLibrados();
+  if (!rados.ok()) return rados.status().WithContext(url.text);
+  return std::unique_ptr<Objects>(std::make_unique<RadosObjects>(*rados, url, options));
 }
 
 }  // namespace varve::internal

@@ -11,7 +11,8 @@
 
 namespace varve::internal {
 
-// Connects with the first call. kInvalidArgument: the URL is wrong.
+// Connects with the first call. kInvalidArgument: the URL is wrong. kUnavailable: there is no
+// librados.
 Result<std::unique_ptr<Objects>> OpenRadosObjects(const ObjectsUrl& url,
                                                   const ObjectsOptions& options);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "objects/s3/http.h"
 
-#include <curl/curl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -13,6 +12,7 @@
 #include <cstring>
 
 #include "base/stop.h"
+#include "objects/s3/libcurl.h"
 
 namespace varve::internal::s3 {
 
@@ -21,6 +21,19 @@ namespace {
 constexpr size_t kMaxBodyBytes = size_t{16} << 20;
 constexpr size_t kMaxIdle = 16;
 constexpr int kPollMs = 100;  // how soon a call learns that it shall end
+
+// Loads and starts libcurl, once a process.
+const Result<Libcurl>& Loaded() {
+  static const Result<Libcurl> loaded = [] {
+    Result<Libcurl> curl = LoadLibcurl();
+    if (curl.ok()) curl->global_init(CURL_GLOBAL_DEFAULT);
+    return curl;
+  }();
+  return loaded;
+}
+
+// There is a client, so libcurl is loaded.
+const Libcurl& Curl() { return *Loaded(); }
 
 bool MayPass(CURLcode code) {
   switch (code) {
@@ -40,12 +53,12 @@ bool MayPass(CURLcode code) {
 // One exchange while it is under way.
 class Transfer {
  public:
-  explicit Transfer(Exchange* exchange) : exchange_(exchange), easy_(curl_easy_init()) {}
+  explicit Transfer(Exchange* exchange) : exchange_(exchange), easy_(Curl().easy_init()) {}
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
   ~Transfer() {
-    curl_slist_free_all(headers_);
-    if (easy_ != nullptr) curl_easy_cleanup(easy_);
+    Curl().slist_free_all(headers_);
+    if (easy_ != nullptr) Curl().easy_cleanup(easy_);
   }
 
   CURL* easy() const { return easy_; }
@@ -93,7 +106,7 @@ class Transfer {
 
   void Finish(CURLcode code) {
     if (code == CURLE_OK) {
-      curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &exchange_->code);
+      Curl().easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &exchange_->code);
       if (exchange_->code == 0) exchange_->failure = "the answer has no status";
       return;
     }
@@ -101,17 +114,17 @@ class Transfer {
     exchange_->may_repeat = MayPass(code) && !too_large_;
     exchange_->failure = too_large_       ? "the answer is longer than what was asked for"
                          : error_[0] != 0 ? error_
-                                          : curl_easy_strerror(code);
+                                          : Curl().easy_strerror(code);
   }
 
  private:
   template <typename T>
   void Set(CURLoption option, T value) {
-    set_ = set_ && curl_easy_setopt(easy_, option, value) == CURLE_OK;
+    set_ = set_ && Curl().easy_setopt(easy_, option, value) == CURLE_OK;
   }
 
   bool AddHeader(const std::string& line) {
-    curl_slist* const longer = curl_slist_append(headers_, line.c_str());
+    curl_slist* const longer = Curl().slist_append(headers_, line.c_str());
     if (longer != nullptr) headers_ = longer;
     return longer != nullptr;
   }
@@ -139,7 +152,7 @@ class Transfer {
     Exchange& exchange = *transfer->exchange_;
     const size_t n = size * count;
     long code = 0;
-    curl_easy_getinfo(transfer->easy_, CURLINFO_RESPONSE_CODE, &code);
+    Curl().easy_getinfo(transfer->easy_, CURLINFO_RESPONSE_CODE, &code);
     const bool is_for_sink = exchange.sink.has_value() && code >= 200 && code < 300;
     const size_t room = is_for_sink ? exchange.sink->size() - exchange.num_received
                                     : kMaxBodyBytes - exchange.body.size();
@@ -189,11 +202,11 @@ class Transfer {
 // A multi handle of libcurl, which keeps connections. One thread at a time.
 class HttpClient::Connections {
  public:
-  Connections() : multi_(curl_multi_init()) {}
+  Connections() : multi_(Curl().multi_init()) {}
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
   ~Connections() {
-    if (multi_ != nullptr) curl_multi_cleanup(multi_);
+    if (multi_ != nullptr) Curl().multi_cleanup(multi_);
   }
 
   Status Perform(std::span<Exchange* const> exchanges, std::chrono::milliseconds timeout) {
@@ -204,14 +217,14 @@ class HttpClient::Connections {
       Transfer& transfer = *transfers.back();
       bool is_added = multi_ != nullptr && transfer.Prepare(timeout);
       if (is_added) sockets_.UseIn(transfer.easy());
-      is_added = is_added && curl_multi_add_handle(multi_, transfer.easy()) == CURLM_OK;
+      is_added = is_added && Curl().multi_add_handle(multi_, transfer.easy()) == CURLM_OK;
       if (is_added) continue;
       transfers.pop_back();
       status = Status::Unavailable("libcurl could not prepare a request");
       break;
     }
     if (status.ok()) status = Run();
-    for (const auto& transfer : transfers) curl_multi_remove_handle(multi_, transfer->easy());
+    for (const auto& transfer : transfers) Curl().multi_remove_handle(multi_, transfer->easy());
     return status;
   }
 
@@ -220,10 +233,10 @@ class HttpClient::Connections {
   class Sockets {
    public:
     void UseIn(CURL* easy) {
-      curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, Open);
-      curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, this);
-      curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, Close);
-      curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, this);
+      Curl().easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, Open);
+      Curl().easy_setopt(easy, CURLOPT_OPENSOCKETDATA, this);
+      Curl().easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, Close);
+      Curl().easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, this);
     }
 
     // Confirms now what has arrived. Some servers send the head of an answer alone, and its body
@@ -255,20 +268,20 @@ class HttpClient::Connections {
     const StopFlag stop;
     for (int running = 1; running > 0;) {
       VARVE_RETURN_IF_ERROR(stop.Check());
-      const CURLMcode code = curl_multi_perform(multi_, &running);
+      const CURLMcode code = Curl().multi_perform(multi_, &running);
       sockets_.Acknowledge();
       int left = 0;
-      while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
+      while (const CURLMsg* message = Curl().multi_info_read(multi_, &left)) {
         if (message->msg != CURLMSG_DONE) continue;
         const CURLcode result = message->data.result;
         char* transfer = nullptr;
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+        Curl().easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
         reinterpret_cast<Transfer*>(transfer)->Finish(result);
       }
       const CURLMcode waited =
-          running > 0 ? curl_multi_poll(multi_, nullptr, 0, kPollMs, nullptr) : CURLM_OK;
+          running > 0 ? Curl().multi_poll(multi_, nullptr, 0, kPollMs, nullptr) : CURLM_OK;
       for (const CURLMcode each : {code, waited}) {
-        if (each != CURLM_OK) return Status::Unavailable(curl_multi_strerror(each));
+        if (each != CURLM_OK) return Status::Unavailable(Curl().multi_strerror(each));
       }
     }
     return Status::Ok();
@@ -278,10 +291,9 @@ class HttpClient::Connections {
   CURLM* const multi_;
 };
 
-HttpClient::HttpClient(std::chrono::milliseconds timeout) : timeout_(timeout) {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-}
+Status HttpClient::CheckLibrary() { return Loaded().status(); }
+
+HttpClient::HttpClient(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
 HttpClient::~HttpClient() = default;
 

@@ -42,6 +42,9 @@ struct Exchange {
 
 class HttpClient {
  public:
+  // kUnavailable: libcurl cannot be loaded. There must be no client then.
+  static Status CheckLibrary();
+
   explicit HttpClient(std::chrono::milliseconds timeout);
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
