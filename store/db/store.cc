@@ -396,7 +396,7 @@ Result<CheckpointInfo> StoreImpl::MakeInfo(std::string_view run, StepKey key,
 Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::vector<RunInfo> runs;
-  VARVE_RETURN_IF_ERROR(WithCatchUp([&] {
+  const auto read = [&] {
     runs.clear();
     RunNames names(this);
     return database_->Scan(Family::kMeta, keys::kRunPrefix,
@@ -416,14 +416,15 @@ Result<std::vector<RunInfo>> StoreImpl::ListRuns() const {
                                                       return Status::Ok();
                                                     });
                            });
-  }));
+  };
+  VARVE_RETURN_IF_ERROR(WithOneState(read));
   return runs;
 }
 
 Result<std::vector<CheckpointInfo>> StoreImpl::ListCheckpoints(std::string_view run) const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::vector<CheckpointInfo> infos;
-  const Status status = WithCatchUp([&]() -> Status {
+  const auto read = [&]() -> Status {
     infos.clear();
     VARVE_ASSIGN_OR_RETURN(const RunRecord found, FindRun(run));
     std::vector<std::pair<StepKey, StepRecord>> steps;
@@ -448,7 +449,8 @@ Result<std::vector<CheckpointInfo>> StoreImpl::ListCheckpoints(std::string_view 
       infos.push_back(std::move(info));
     }
     return infos.empty() ? RunHasNoStep(run) : Status::Ok();
-  });
+  };
+  const Status status = WithOneState(read);
   if (!status.ok() && !IsRunWithoutStep(status)) return status;
   return infos;
 }
@@ -561,6 +563,23 @@ Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {
     status = read();
   }
   return status;
+}
+
+Status StoreImpl::TryOneState(const std::function<Status()>& read, bool* saw_one_state) const {
+  constexpr int kAttempts = 3;
+  for (int attempt = 1;; ++attempt) {
+    const uint64_t events = database_->num_ingest_events();
+    Status status = WithCatchUp(read);
+    *saw_one_state = events % 2 == 0 && events == database_->num_ingest_events();
+    if (*saw_one_state || attempt == kAttempts) return status;
+    database_->AwaitCommits();
+  }
+}
+
+Status StoreImpl::WithOneState(const std::function<Status()>& read) const {
+  bool saw_one_state = false;
+  Status status = TryOneState(read, &saw_one_state);
+  return saw_one_state ? status : WithFrozenView(read);
 }
 
 Status StoreImpl::WithFrozenView(const std::function<Status()>& read) const {

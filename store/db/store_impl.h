@@ -210,7 +210,13 @@ class StoreImpl : public Store {
   // meanwhile. If a reader cannot catch up and does not find something, it returns the error of the
   // catch-up.
   Status WithCatchUp(const std::function<Status()>& read) const;
-  // The same for a read that must see one state throughout, however long it takes.
+  // The same for a short read of several families. It is done again when a commit has become
+  // visible during the read. `saw_one_state` is false if that was so each time.
+  Status TryOneState(const std::function<Status()>& read, bool* saw_one_state) const;
+  // The same, and then a reader stops catching up for the read.
+  Status WithOneState(const std::function<Status()>& read) const;
+  // The same for a read that must see one state throughout, however long it takes. Meanwhile no
+  // reader of this store catches up.
   Status WithFrozenView(const std::function<Status()>& read) const;
   // Beside a writer, catches up unless that was done in the last tenth of a second. After an error,
   // or while another thread opens the database anew for longer than that, reads return an older

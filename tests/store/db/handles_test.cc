@@ -86,6 +86,31 @@ class SplitCommitTest : public HandlesTest {
   std::jthread reader_;
 };
 
+TEST_F(SplitCommitTest, NumbersThatBelongTogetherAreOfOneState) {
+  const TestTensor a = RandomTensor("a", DType::kU8, {100000}, 1);
+  auto writer = store_->Begin(1).value();  // which commits a block of save ids
+  SplitNextCommit({Family::kMeta, Family::kBirths}, [&] {
+    const auto runs = store_->ListRuns();
+    ASSERT_TRUE(runs.ok()) << runs.status().ToString();
+    ASSERT_EQ(runs->size(), 1u);
+    EXPECT_EQ(runs->front().num_steps, 1u);
+  });
+  VARVE_ASSERT_OK(writer->Put(a.view()));
+  VARVE_ASSERT_OK(writer->Commit().status());
+  AwaitReader();
+  const uint64_t stored = store_->Stats().value().stored_bytes;
+  auto second = store_->Begin(2).value();
+  SplitNextCommit({Family::kMeta, Family::kBirths}, [&] {
+    const auto stats = store_->Stats();
+    ASSERT_TRUE(stats.ok()) << stats.status().ToString();
+    EXPECT_EQ(stats->num_steps, 2u);
+    EXPECT_GT(stats->stored_bytes, stored);
+  });
+  VARVE_ASSERT_OK(second->Put(RandomTensor("a", DType::kU8, {100000}, 2).view()));
+  VARVE_ASSERT_OK(second->Commit().status());
+  AwaitReader();
+}
+
 TEST_F(SplitCommitTest, AStepThatIsThereIsWhole) {
   const TestTensor a = RandomTensor("a", DType::kU8, {100000}, 1);
   const TestTensor b = RandomTensor("b", DType::kU8, {1000}, 2);
