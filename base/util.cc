@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <system_error>
 
 #include "base/file_descriptor.h"
@@ -93,16 +94,39 @@ FolderUse MeasureFolder(const std::filesystem::path& path) {
   FolderUse use;
   std::string root = path.string();
   char* const roots[] = {root.data(), nullptr};
-  FTS* const walk = ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, nullptr);
-  if (walk == nullptr) return use;
+  const std::unique_ptr<FTS, int (*)(FTS*)> walk(
+      ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, nullptr), ::fts_close);
   // Files may vanish while we look: they count as gone.
-  while (const FTSENT* const entry = ::fts_read(walk)) {
-    if (entry->fts_info != FTS_F) continue;
-    use.allocated_bytes += static_cast<uint64_t>(entry->fts_statp->st_blocks) * 512;
-    ++use.num_files;
+  const auto note = [&](const std::filesystem::path& place, int error) {
+    if (error != 0 && error != ENOENT && error != ESTALE) {
+      use.errors.push_back(ErrnoStatus("look into", place, error).message());
+    }
+  };
+  if (walk == nullptr) {
+    note(path, errno);
+    return use;
   }
-  ::fts_close(walk);
+  while (true) {
+    errno = 0;
+    const FTSENT* const entry = ::fts_read(walk.get());
+    if (entry == nullptr) {
+      note(path, errno);
+      break;
+    }
+    if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_NS || entry->fts_info == FTS_ERR) {
+      note(entry->fts_path, entry->fts_errno);
+    } else if (entry->fts_info == FTS_F) {
+      use.allocated_bytes += static_cast<uint64_t>(entry->fts_statp->st_blocks) * 512;
+      ++use.num_files;
+    }
+  }
   return use;
 }
+
+constexpr std::string_view kDiskBytes = "disk_bytes: ";
+
+std::string DiskBytesWarning(const std::string& error) { return std::string(kDiskBytes) + error; }
+
+bool IsAboutDiskBytes(std::string_view warning) { return warning.starts_with(kDiskBytes); }
 
 }  // namespace varve::internal

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "varve/result.h"
 
@@ -46,11 +47,15 @@ Result<std::string> ReadSmallFile(const std::filesystem::path& path, size_t max_
 Result<std::string> ReadSmallFileOrPipe(const std::filesystem::path& path, size_t max_bytes);
 
 // The bytes that the file system has allocated to all files below `path`, and the number of these
-// files.
+// files. Both leave out what `errors` names.
 struct FolderUse {
   uint64_t allocated_bytes = 0;
   uint64_t num_files = 0;
+  std::vector<std::string> errors{};  // "cannot look into PATH: why"
 };
 FolderUse MeasureFolder(const std::filesystem::path& path);
+// A warning of StoreStats that one of `errors` makes, and whether a warning is one.
+std::string DiskBytesWarning(const std::string& error);
+bool IsAboutDiskBytes(std::string_view warning);
 
 }  // namespace varve::internal

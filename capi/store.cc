@@ -59,6 +59,12 @@ varve_reclaim_report View(const ReclaimReport& report) {
           .disk_bytes_after = report.disk_bytes_after};
 }
 
+void Print(const char* function, std::span<const std::string> warnings) {
+  for (const std::string& warning : warnings) {
+    std::fprintf(stderr, "%s: %s\n", function, warning.c_str());
+  }
+}
+
 Status StatusOfCheck(const CheckReport& report) {
   constexpr size_t kShown = 20;
   if (report.ok()) return Status::Ok();
@@ -156,9 +162,7 @@ varve_status varve_store_drop(varve_store* store, const char* run, const uint64_
     for (size_t i = 0; i < num_steps; ++i) ids.push_back({run, steps[i]});
     VARVE_ASSIGN_OR_RETURN(const varve::DropReport done,
                            object->store->Drop(ids, {.reclaim = reclaims != 0}));
-    for (const std::string& warning : done.warnings) {
-      std::fprintf(stderr, "varve_store_drop: %s\n", warning.c_str());
-    }
+    Print("varve_store_drop", done.warnings);
     WriteOptional(View(done.reclaim), report);
     return Status::Ok();
   });
@@ -170,6 +174,7 @@ varve_status varve_store_reclaim(varve_store* store, int all, varve_reclaim_repo
     VARVE_RETURN_IF_ERROR(CheckOptional("varve_reclaim_report", report));
     VARVE_ASSIGN_OR_RETURN(const varve::ReclaimReport done,
                            object->store->Reclaim({.all = all != 0}));
+    Print("varve_store_reclaim", done.warnings);
     WriteOptional(View(done), report);
     return Status::Ok();
   });
@@ -198,6 +203,7 @@ varve_status varve_store_get_stats(varve_store* store, varve_store_stats* stats)
     VARVE_ASSIGN_OR_RETURN(const auto object, Get<StoreObject>(store));
     VARVE_RETURN_IF_ERROR(CheckStruct("varve_store_stats", stats));
     VARVE_ASSIGN_OR_RETURN(const varve::StoreStats found, object->store->Stats());
+    Print("varve_store_get_stats", found.warnings);
     WriteStruct(varve_store_stats{.struct_size = sizeof(varve_store_stats),
                                   .num_runs = found.num_runs,
                                   .num_steps = found.num_steps,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/util.h"
 #include "cli/json.h"
 #include "cli/print.h"
 #include "cli/step_range.h"
@@ -115,6 +116,9 @@ Result<DropReport> PreviewDrop(const Store& store, std::vector<CheckpointId> ids
     preview.reclaim.freed_bytes = no_reclaim ? 0 : forecast.freed_now;
     preview.reclaim.pending_bytes = forecast.freed_later + (no_reclaim ? forecast.freed_now : 0);
     preview.warnings = std::move(forecast.warnings);
+    for (const std::string& warning : stats.warnings) {
+      if (IsAboutDiskBytes(warning)) preview.warnings.push_back(warning);
+    }
   }
   preview.dropped = std::move(ids);
   return preview;

@@ -42,8 +42,11 @@ Outcome RunOnStore(const Context& context, const std::string& path,
   if (!store.ok()) return OpenOutcome(store.status());
   const auto report = ReclaimWithProgress(context, store->get(), options.store);
   if (!report.ok()) return report.status();
+  context.Warn(report->warnings);
   if (context.json()) {
-    context.PrintJson(ToJson({}, *report));
+    nlohmann::ordered_json object = ToJson({}, *report);
+    if (!report->warnings.empty()) object["warnings"] = report->warnings;
+    context.PrintJson(object);
   } else if (!context.quiet()) {
     context.PrintText(ReclaimText(*report) + "\n");
   }
@@ -102,8 +105,9 @@ each 5 seconds. One that gives none counts as dead. If it only slept, it starts
 again.
 
 JSON: dropped (always empty) freed_bytes rewritten_bytes pending_bytes
-disk_bytes_before disk_bytes_after. With a URL: dropped_snapshots[]
-kept_snapshots removed_blobs removed_bytes pending_blobs)";
+disk_bytes_before disk_bytes_after; of a group with damaged records also
+warnings. With a URL: dropped_snapshots[] kept_snapshots removed_blobs
+removed_bytes pending_blobs)";
 
 }  // namespace
 

@@ -143,8 +143,8 @@ raw and stored bytes by codec and coder. The file stands alone, opens in any
 browser, and can be read without colour.
 
 JSON: format_version runs steps chunks logical_bytes unique_bytes stored_bytes
-pending_bytes disk_bytes files by_codec by_coder; with --plot also plot; with
-damage also warnings)";
+pending_bytes disk_bytes files by_codec by_coder; with --plot also plot; if the
+numbers leave something out also warnings)";
 
 }  // namespace
 

@@ -59,7 +59,9 @@ Result<GroupStatus> StatusOf(const std::filesystem::path& root) {
     }
     return found;
   });
-  status.num_log_files = MeasureFolder(LogFolder(root)).num_files;
+  const FolderUse use = MeasureFolder(LogFolder(root));
+  if (!use.errors.empty()) return Status::IOError(use.errors[0]);
+  status.num_log_files = use.num_files;
   return status;
 }
 

@@ -445,7 +445,8 @@ Result<DropReport> GroupStore::Drop(std::span<const CheckpointId> ids, const Dro
   for (const NamedAttempt& step : *steps) report.dropped.push_back(step.id);
   const ReclaimOptions reclaim;
   report.reclaim.disk_bytes_before = MeasureFolder(place_.root).allocated_bytes;
-  const Status swept = SweepMembers(members, options.reclaim ? &reclaim : nullptr, &report);
+  const Status swept = SweepMembers(members, options.reclaim ? &reclaim : nullptr, &report.reclaim);
+  report.warnings = std::exchange(report.reclaim.warnings, {});
   if (!swept.ok()) {
     return swept.WithContext("the steps are dropped, but their space is not back");
   }
@@ -462,17 +463,14 @@ Result<ReclaimReport> GroupStore::Reclaim(const ReclaimOptions& options) {
   log()->With([&](const GroupState& state) {
     for (const auto& [id, member] : state.members) members.insert(id);
   });
-  DropReport swept{.reclaim = report};
-  VARVE_RETURN_IF_ERROR(SweepMembers(members, &options, &swept));
-  report = swept.reclaim;
-  NoteWarnings(swept.warnings);
+  VARVE_RETURN_IF_ERROR(SweepMembers(members, &options, &report));
   VARVE_RETURN_IF_ERROR(RemoveDebris(place_));
   report.disk_bytes_after = MeasureFolder(place_.root).allocated_bytes;
   return report;
 }
 
 Status GroupStore::SweepMembers(const std::set<MemberId>& members, const ReclaimOptions* reclaim,
-                                DropReport* report) {
+                                ReclaimReport* report) {
   for (const MemberId id : members) {
     if (own_.store == nullptr || id != author().member) {
       VARVE_RETURN_IF_ERROR(SweepOther(id, reclaim, report));
@@ -482,7 +480,7 @@ Status GroupStore::SweepMembers(const std::set<MemberId>& members, const Reclaim
     AddNew(swept.warnings, &report->warnings);
     if (reclaim == nullptr) continue;
     VARVE_ASSIGN_OR_RETURN(const ReclaimReport reclaimed, own_.store->Reclaim(*reclaim));
-    Add(reclaimed, &report->reclaim);
+    Add(reclaimed, report);
   }
   return SweepCatalogues(place_);
 }
@@ -492,7 +490,8 @@ Result<bool> GroupStore::WasRemoved(MemberId member) const {
   return log()->With([&](const GroupState& state) { return !state.members.contains(member); });
 }
 
-Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim, DropReport* report) {
+Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim,
+                              ReclaimReport* report) {
   const Status swept = SweepUnlocked(member, reclaim, report);
   if (swept.ok()) return swept;
   VARVE_ASSIGN_OR_RETURN(const bool was_removed, WasRemoved(member));
@@ -501,7 +500,7 @@ Status GroupStore::SweepOther(MemberId member, const ReclaimOptions* reclaim, Dr
 
 // A member that a rank has open is swept by that rank.
 Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
-                                 DropReport* report) {
+                                 ReclaimReport* report) {
   // Opening a store reads much before it takes its lock.
   if (IsMemberLocked(place_.root, member)) return Status::Ok();
   auto opened = OpenMember(place_, member, options_, /*for_writing=*/true);
@@ -518,7 +517,7 @@ Status GroupStore::SweepUnlocked(MemberId member, const ReclaimOptions* reclaim,
   AddNew(swept.warnings, &report->warnings);
   if (reclaim != nullptr) {
     VARVE_ASSIGN_OR_RETURN(const ReclaimReport reclaimed, (*opened)->Reclaim(*reclaim));
-    Add(reclaimed, &report->reclaim);
+    Add(reclaimed, report);
   }
   return RemoveMemberIfUnused(place_, member, *std::move(opened));
 }
@@ -598,6 +597,7 @@ Result<StoreStats> GroupStore::Stats() const {
     stats.stored_bytes += part.stored_bytes;
     stats.pending_bytes += part.pending_bytes;
     for (const std::string& warning : part.warnings) {
+      if (IsAboutDiskBytes(warning)) continue;  // the root's bytes are measured below
       stats.warnings.push_back("member " + MemberName(id) + ": " + warning);
     }
     add_rows(part.by_codec, &stats.by_codec, &CodecUse::codec);
@@ -606,6 +606,7 @@ Result<StoreStats> GroupStore::Stats() const {
   const FolderUse use = MeasureFolder(place_.root);
   stats.disk_bytes = use.allocated_bytes;
   stats.num_files = use.num_files;
+  for (const std::string& error : use.errors) stats.warnings.push_back(DiskBytesWarning(error));
   return stats;
 }
 

@@ -143,12 +143,12 @@ class GroupStore : public Store {
   // Sweeps each of these members whose lock is free, and the own one if it is among them. It
   // removes members that nothing needs.
   Status SweepMembers(const std::set<MemberId>& members, const ReclaimOptions* reclaim,
-                      DropReport* report);
+                      ReclaimReport* report);
   // True when `member` has been removed by now. What is read from a member while another process
   // removes it may be anything.
   Result<bool> WasRemoved(MemberId member) const;
-  Status SweepOther(MemberId member, const ReclaimOptions* reclaim, DropReport* report);
-  Status SweepUnlocked(MemberId member, const ReclaimOptions* reclaim, DropReport* report);
+  Status SweepOther(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
+  Status SweepUnlocked(MemberId member, const ReclaimOptions* reclaim, ReclaimReport* report);
   // Keeps warnings of drops whose own report has no place for them.
   void NoteWarnings(const std::vector<std::string>& warnings);
 

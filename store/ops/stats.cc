@@ -139,14 +139,15 @@ constexpr int kTriesOfView = 3;
 Result<StoreStats> StoreImpl::Stats() const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::optional<StatsPass> pass;
-  const Status status =
-      WithCatchUp([&] { return pass.emplace(*database_, /*is_last_try=*/false).Run(); });
+  bool saw_one_state = false;
+  const Status status = TryOneState(
+      [&] { return pass.emplace(*database_, /*is_last_try=*/false).Run(); }, &saw_one_state);
   const bool is_lost =
       status.code() == StatusCode::kIOError || status.code() == StatusCode::kNotFound;
   if (!status.ok() && !is_lost) return status;
   // A commit reaches the families one after the other. Damage is only what shows between two
-  // commits.
-  if (is_lost || pass->FoundDamage()) {
+  // commits, and so are numbers that belong together.
+  if (is_lost || pass->FoundDamage() || !saw_one_state) {
     int tries = 0;
     VARVE_RETURN_IF_ERROR(WithView([&](const StoreImpl& view) {
       return pass.emplace(*view.database(), /*is_last_try=*/++tries >= kTriesOfView).Run();
@@ -157,6 +158,7 @@ Result<StoreStats> StoreImpl::Stats() const {
   const FolderUse use = MeasureFolder(path_);
   stats.disk_bytes = use.allocated_bytes;
   stats.num_files = use.num_files;
+  for (const std::string& error : use.errors) stats.warnings.push_back(DiskBytesWarning(error));
   return stats;
 }
 

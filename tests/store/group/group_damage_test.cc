@@ -73,28 +73,34 @@ TEST_F(GroupStoreTest, AnAnswerIsWholeOrNamesTheMemberThatIsLost) {
 TEST_F(GroupStoreTest, WarningsOfDropsAreReported) {
   expect_damage_ = true;
   Start(1);
-  for (uint64_t step = 1; step <= 4; ++step) SaveAll(step);
+  for (uint64_t step = 1; step <= 5; ++step) SaveAll(step);
   auto* const rank = static_cast<GroupStore*>(ranks_[0].get());
   StoreImpl* const member = rank->own_member();
   CommitBatch batch;
-  for (const uint64_t save : {2, 3}) batch.Put(Family::kBirths, keys::Save(save), "nonsense");
+  for (const uint64_t save : {2, 3, 4}) batch.Put(Family::kBirths, keys::Save(save), "nonsense");
   VARVE_ASSERT_OK(batch.Commit(member->database(), member->incoming(), {}));
   const auto warns_of = [&](const std::string& save) {
     return ::testing::Contains(HasSubstr("member " + member->path().filename().string() +
                                          ": save " + save + ": save record"));
   };
-  const CheckpointId second{"main", 2}, third{"main", 3};
+  const CheckpointId second{"main", 2}, third{"main", 3}, fourth{"main", 4};
   const auto dropped = rank->Drop({&second, 1}, {});
   ASSERT_TRUE(dropped.ok()) << dropped.status().ToString();
   EXPECT_THAT(dropped->warnings, warns_of("2"));
   VARVE_ASSERT_OK(Store::Open(path()).value()->Drop({&third, 1}).status());  // the member is locked
-  VARVE_ASSERT_OK(SaveRank(rank, 0, 5).status());
+  VARVE_ASSERT_OK(SaveRank(rank, 0, 6).status());
   rank->AwaitSweep();
-  const auto next = SaveRank(rank, 0, 6);
+  const auto next = SaveRank(rank, 0, 7);
   ASSERT_TRUE(next.ok()) << next.status().ToString();
   EXPECT_THAT(next->warnings, warns_of("3"));
   rank->AwaitSweep();
   EXPECT_THAT(rank->TakeWarnings(), IsEmpty());
+  // A reclaim finishes the drop of a process that had no lock of the member.
+  VARVE_ASSERT_OK(Store::Open(path()).value()->Drop({&fourth, 1}).status());
+  ranks_.clear();
+  const auto reclaimed = Store::Open(path()).value()->Reclaim({});
+  ASSERT_TRUE(reclaimed.ok()) << reclaimed.status().ToString();
+  EXPECT_THAT(reclaimed->warnings, warns_of("4"));
 }
 
 // The log names a member before it is made, and a step of it may have been dropped.
