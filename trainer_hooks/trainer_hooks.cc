@@ -43,6 +43,8 @@ std::string FlagsInCommon(const CheckpointFlags& flags) {
   };
   return line("--save", !flags.save.empty()) + line("--remote", !flags.remote.empty()) +
          line("--load", !flags.load.empty()) + "--run " + flags.run + "\n" +
+         line("--ckpt-step", !flags.ckpt_step.empty()) +
+         line("--exit-on-missing-checkpoint", flags.exit_on_missing_checkpoint) +
          line("--no-save-optim", !flags.save_optim) + line("--no-load-optim", !flags.load_optim) +
          line("--no-async-save", !flags.async_save) + line("--finetune", flags.finetune) +
          "--dist-ckpt-strictness " + std::string(StrictnessName(flags.strictness)) + "\n";

@@ -259,6 +259,9 @@ TEST_F(TrainerHooksRanksTest, FlagsThatAllGoByMustBeTheSame) {
   differ([](CheckpointFlags* flags) { flags->finetune = true; },
          "rank 0 has --finetune not given, rank 2 has --finetune given");
   differ([](CheckpointFlags* flags) { flags->load.clear(); }, "rank 2 has --load not given");
+  differ([](CheckpointFlags* flags) { flags->ckpt_step = "1"; }, "rank 2 has --ckpt-step given");
+  differ([](CheckpointFlags* flags) { flags->exit_on_missing_checkpoint = true; },
+         "rank 2 has --exit-on-missing-checkpoint given");
   differ([](CheckpointFlags* flags) { flags->async_save = false; }, "--no-async-save");
   differ([](CheckpointFlags* flags) { flags->strictness = Strictness::kIgnoreAll; },
          "rank 2 has --dist-ckpt-strictness ignore_all");

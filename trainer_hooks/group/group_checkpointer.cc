@@ -155,6 +155,7 @@ class GroupCheckpointer : public AsyncCheckpointer {
   }
   // Every rank closes, also after an error of another.
   Status Close() override {
+    if (is_closed_) return Status::Ok();
     Settle().IgnoreError();  // it fails the save, and so Close of `own_`
     const Status closed = own_->Close();
     is_closed_ = true;

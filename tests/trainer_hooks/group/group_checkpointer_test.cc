@@ -270,7 +270,7 @@ TEST_F(GroupCheckpointerTest, AfterCloseEveryCallFails) {
     EXPECT_THAT(checkpointer->Restore("latest", {}, &trainer.state), fails);
     EXPECT_THAT(checkpointer->SetMetrics(1, {{"loss", 1}}), fails);
     EXPECT_THAT(checkpointer->SetTag(1, "t"), fails);
-    VARVE_EXPECT_OK(checkpointer->Close());
+    if (rank == 0) VARVE_EXPECT_OK(checkpointer->Close());  // it waits for no other rank
   });
 }
 
