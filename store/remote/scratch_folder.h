@@ -1,41 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A folder for what a push makes for itself, below the folder for temporary files.
 #pragma once
 
-#include <stdlib.h>
-
-#include <cerrno>
 #include <filesystem>
-#include <string>
+#include <optional>
 
-#include "base/util.h"
+#include "base/file_descriptor.h"
 #include "varve/status.h"
 
 namespace varve::internal {
 
-// A temporary folder that is removed with all it holds. Thread rule: one thread.
+// The folder is removed with all it holds. If the process is killed first, the next scratch folder
+// of this user on this host removes it. Thread rule: one thread.
 class ScratchFolder {
  public:
-  ScratchFolder() {
-    std::error_code error;
-    std::string path = (std::filesystem::temp_directory_path(error) / "varve-push-XXXXXX").string();
-    if (error || ::mkdtemp(path.data()) == nullptr) {
-      status_ = ErrnoStatus("make a temporary folder", path, error ? error.value() : errno);
-    } else {
-      path_ = path;
-    }
-  }
+  ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
+  ~ScratchFolder();
   const Status& status() const { return status_; }
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  // Makes a folder and locks it, or sets the status. False: another process took the folder for an
+  // abandoned one.
+  bool Make(const std::filesystem::path& parent);
+
   Status status_;
   std::filesystem::path path_;
+  std::optional<FileDescriptor> lock_;  // of the folder. The system frees it if this process ends
 };
 
 }  // namespace varve::internal
