@@ -150,7 +150,7 @@ function ticks(low, high, wanted) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const unit = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
   const result = [];
-  for (let i = Math.ceil(low / unit); i * unit <= high + unit * 1e-9; i += 1) result.push(i * unit);
+  for (let i = Math.ceil(low / unit); i * unit <= high + unit * 1e-9; i += 1) result.push(i * unit || 0); // no -0
   return result;
 }
 

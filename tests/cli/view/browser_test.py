@@ -766,6 +766,23 @@ class BrowserTest(unittest.TestCase):
                 self.open(link("runs", best=best), store)
                 self.assertEqual(self.cells(f"Best loss of each run ({best or 'lowest'})"), [row])
 
+    def test_the_mark_at_zero_has_no_sign(self):
+        store = self.folder / "zero"
+        for step, value in ((1, 4), (2, 0.04)):  # the axis begins a little below 0
+            tensors = {"w": view_case.floats([step])}
+            path = safetensors_bytes.write(self.folder / "in.safetensors", tensors)
+            harness.varve(
+                store, "import", path, "--init", "--step", step, "--metric", f"loss={value}"
+            )
+        with view_case.View(store) as view:
+            self.views[store] = view
+            self.open(link("runs", metric="loss"), store)
+            texts = self.browser.execute_script(
+                "return [...document.querySelectorAll('.plot text')].map((text) => text.textContent)"
+            )
+        self.assertIn("0", texts)
+        self.assertNotIn("-0", texts)
+
     def test_forget_takes_several_of_a_rule(self):
         rules = {"keep-best": ["loss:1", "accuracy:max:1"], "keep-last": 1}
         told = harness.varve_json(
