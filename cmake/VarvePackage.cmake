@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # `cpack` in the build folder makes two Debian packages: varve, the command, which depends on the
-# libraries that it was linked with; and libvarve-dev, to build programs with. The latter also holds
+# libraries that it was linked with, and recommends those that it loads when they are needed; and
+# libvarve-dev, to build programs with. The latter also holds
 # the shared library for C, and its dependencies are those of the static libraries.
 include_guard()
 
@@ -18,6 +19,14 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME varve)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+set(recommended)
+if(VARVE_HAS_S3)
+  list(APPEND recommended "libcurl4 (>= 7.85)")
+endif()
+if(VARVE_HAS_RADOS)
+  list(APPEND recommended librados2)
+endif()
+list(JOIN recommended ", " CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libvarve-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS

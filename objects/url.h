@@ -39,7 +39,8 @@ using OpenEngine = Result<std::unique_ptr<Objects>> (*)(const ObjectsUrl& url,
 void AddEngine(std::string_view scheme, OpenEngine open);
 
 // kInvalidArgument: the URL is wrong, or no engine has its scheme. kUnavailable: the engine exists,
-// but this program was built without it, or the place does not answer.
+// but this program was built without it, its library cannot be loaded, or the place does not
+// answer.
 Result<std::unique_ptr<Objects>> OpenObjects(std::string_view url,
                                              const ObjectsOptions& options = {});
 

@@ -20,7 +20,7 @@
 //
 // Errors of all functions: kUnavailable has two cases. The object store does not answer, at the
 // start or in the middle of the call: the outcome is unknown, so call again. The program has no
-// engine for this kind of URL (UseS3, UseRados), or cannot load librados: the message says so.
+// engine for this kind of URL (UseS3, UseRados), or cannot load its library: the message says so.
 // kInvalidArgument: the URL is wrong. kIOError: the object store refuses a request, and the message
 // says which and why. kCorruption: something is damaged, and the message names it.
 #pragma once

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
@@ -22,18 +23,11 @@ constexpr size_t kMaxBodyBytes = size_t{16} << 20;
 constexpr size_t kMaxIdle = 16;
 constexpr int kPollMs = 100;  // how soon a call learns that it shall end
 
-// Loads and starts libcurl, once a process.
-const Result<Libcurl>& Loaded() {
-  static const Result<Libcurl> loaded = [] {
-    Result<Libcurl> curl = LoadLibcurl();
-    if (curl.ok()) curl->global_init(CURL_GLOBAL_DEFAULT);
-    return curl;
-  }();
-  return loaded;
-}
+// Set once, and never destroyed. A client that lives longer than main still needs it.
+std::atomic<const Libcurl*> loaded_curl{nullptr};
 
 // There is a client, so libcurl is loaded.
-const Libcurl& Curl() { return *Loaded(); }
+const Libcurl& Curl() { return *loaded_curl; }
 
 bool MayPass(CURLcode code) {
   switch (code) {
@@ -291,7 +285,19 @@ class HttpClient::Connections {
   CURLM* const multi_;
 };
 
-Status HttpClient::CheckLibrary() { return Loaded().status(); }
+Status HttpClient::LoadLibrary() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (loaded_curl != nullptr) return Status::Ok();
+  VARVE_ASSIGN_OR_RETURN(const Libcurl curl, LoadLibcurl());
+  const CURLcode started = curl.global_init(CURL_GLOBAL_DEFAULT);
+  if (started != CURLE_OK) {
+    return Status::Unavailable("libcurl cannot be started: " +
+                               std::string(curl.easy_strerror(started)));
+  }
+  loaded_curl = new Libcurl(curl);
+  return Status::Ok();
+}
 
 HttpClient::HttpClient(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 

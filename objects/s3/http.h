@@ -42,8 +42,9 @@ struct Exchange {
 
 class HttpClient {
  public:
-  // kUnavailable: libcurl cannot be loaded. There must be no client then.
-  static Status CheckLibrary();
+  // Call it before the first client is made. kUnavailable: libcurl cannot be loaded. There must be
+  // no client then.
+  static Status LoadLibrary();
 
   explicit HttpClient(std::chrono::milliseconds timeout);
   HttpClient(const HttpClient&) = delete;

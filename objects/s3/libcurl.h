@@ -25,7 +25,8 @@
   F(multi_remove_handle)           \
   F(multi_strerror)                \
   F(slist_append)                  \
-  F(slist_free_all)
+  F(slist_free_all)                \
+  F(version_info)
 
 namespace varve::internal::s3 {
 
@@ -35,7 +36,7 @@ struct Libcurl {
 #undef VARVE_MEMBER
 };
 
-// The functions of libcurl.so.4. kUnavailable: there is none, or one of its functions is missing.
+// The functions of libcurl.so.4. kUnavailable: there is none, or it is older than 7.85.
 // Thread rule: any thread.
 Result<Libcurl> LoadLibcurl();
 

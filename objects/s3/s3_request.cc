@@ -108,7 +108,7 @@ Result<std::unique_ptr<Bucket>> Bucket::Open(const ObjectsUrl& url, const Object
   }
   auto settings = FindSettings();
   if (!settings.ok()) return settings.status().WithContext(url.text);
-  const Status has_library = HttpClient::CheckLibrary();
+  const Status has_library = HttpClient::LoadLibrary();
   if (!has_library.ok()) return has_library.WithContext(url.text);
   std::unique_ptr<Bucket> bucket(new Bucket(url, options));
   bucket->settings_ = *std::move(settings);

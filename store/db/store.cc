@@ -568,9 +568,12 @@ Status StoreImpl::WithCatchUp(const std::function<Status()>& read) const {
 Status StoreImpl::TryOneState(const std::function<Status()>& read, bool* saw_one_state) const {
   constexpr int kAttempts = 3;
   for (int attempt = 1;; ++attempt) {
-    const uint64_t events = database_->num_ingest_events();
-    Status status = WithCatchUp(read);
-    *saw_one_state = events % 2 == 0 && events == database_->num_ingest_events();
+    Status status = WithCatchUp([&] {
+      const uint64_t events = database_->num_ingest_events();
+      Status once = read();
+      *saw_one_state = events % 2 == 0 && events == database_->num_ingest_events();
+      return once;
+    });
     if (*saw_one_state || attempt == kAttempts) return status;
     database_->AwaitCommits();
   }
@@ -579,7 +582,14 @@ Status StoreImpl::TryOneState(const std::function<Status()>& read, bool* saw_one
 Status StoreImpl::WithOneState(const std::function<Status()>& read) const {
   bool saw_one_state = false;
   Status status = TryOneState(read, &saw_one_state);
-  return saw_one_state ? status : WithFrozenView(read);
+  return saw_one_state || database_->for_writing() ? status : WithoutCatchUps(read);
+}
+
+Status StoreImpl::WithoutCatchUps(const std::function<Status()>& read) const {
+  return WithCatchUp([&] {
+    const std::lock_guard lock(catch_up_mutex_);
+    return read();
+  });
 }
 
 Status StoreImpl::WithFrozenView(const std::function<Status()>& read) const {

@@ -213,8 +213,11 @@ class StoreImpl : public Store {
   // The same for a short read of several families. It is done again when a commit has become
   // visible during the read. `saw_one_state` is false if that was so each time.
   Status TryOneState(const std::function<Status()>& read, bool* saw_one_state) const;
-  // The same, and then a reader stops catching up for the read.
+  // The same, and then a reader lets no catch-up come during the read. A writer returns the last
+  // read.
   Status WithOneState(const std::function<Status()>& read) const;
+  // For readers. Catch-ups of other threads wait for the read.
+  Status WithoutCatchUps(const std::function<Status()>& read) const;
   // The same for a read that must see one state throughout, however long it takes. Meanwhile no
   // reader of this store catches up.
   Status WithFrozenView(const std::function<Status()>& read) const;

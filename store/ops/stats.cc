@@ -140,8 +140,12 @@ Result<StoreStats> StoreImpl::Stats() const {
   VARVE_RETURN_IF_ERROR(Refresh());
   std::optional<StatsPass> pass;
   bool saw_one_state = false;
-  const Status status = TryOneState(
-      [&] { return pass.emplace(*database_, /*is_last_try=*/false).Run(); }, &saw_one_state);
+  const auto run = [&] { return pass.emplace(*database_, /*is_last_try=*/false).Run(); };
+  Status status = TryOneState(run, &saw_one_state);
+  if (!saw_one_state && !database_->for_writing()) {
+    status = WithoutCatchUps(run);
+    saw_one_state = true;
+  }
   const bool is_lost =
       status.code() == StatusCode::kIOError || status.code() == StatusCode::kNotFound;
   if (!status.ok() && !is_lost) return status;

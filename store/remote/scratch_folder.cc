@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <string>
 #include <system_error>
@@ -35,6 +36,15 @@ std::string Prefix() {
   return "varve-scratch-" + name + "-";
 }
 
+// Whether `name` is the prefix with six characters of mkdtemp. The prefix of one host may begin
+// that of another.
+bool IsOfThisHost(const std::string& name, const std::string& prefix) {
+  constexpr size_t kRandom = 6;
+  return name.size() == prefix.size() + kRandom && name.starts_with(prefix) &&
+         std::ranges::all_of(name.substr(prefix.size()),
+                             [](unsigned char c) { return std::isalnum(c) != 0; });
+}
+
 FileDescriptor OpenFolder(const fs::path& path) {
   return FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
@@ -59,7 +69,7 @@ void RemoveAbandoned(const fs::path& parent) {
   std::error_code error;
   for (fs::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
     const fs::path& path = at->path();
-    if (!path.filename().string().starts_with(prefix)) continue;
+    if (!IsOfThisHost(path.filename().string(), prefix)) continue;
     const FileDescriptor folder = OpenFolder(path);
     if (!folder.is_open() || !IsOfThisUser(folder)) continue;
     if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 || IsGone(folder, path)) continue;
@@ -106,9 +116,15 @@ bool ScratchFolder::Make(const fs::path& parent) {
     status_ = ErrnoStatus("open", path, code);
     return true;
   }
-  // A file system without locks of folders gives a lock to nobody.
-  while (::flock(folder.get(), LOCK_EX) != 0 && errno == EINTR) {
+  int locked = 0;
+  while ((locked = ::flock(folder.get(), LOCK_EX)) != 0 && errno == EINTR) {
   }
+  if (locked != 0 && errno == ENOLCK) {  // another process may get a lock
+    ::rmdir(path.c_str());
+    status_ = ErrnoStatus("lock", path, ENOLCK);
+    return true;
+  }
+  // After any other error this file system has no locks of folders, for nobody.
   if (IsGone(folder, path)) return false;
   path_ = path;
   lock_.emplace(std::move(folder));

@@ -51,6 +51,9 @@ class PackageTest(unittest.TestCase):
         for library in ("libc6", "librocksdb7.8", "libstdc++6", "libtbb12", "libzstd1"):
             self.assertRegex(depends, rf"(^|, ){library.replace('+', '[+]')}( |,|$)")
         self.assertNotIn("-dev", depends)
+        for library in ("libcurl", "librados"):  # loaded with the first URL that needs them
+            self.assertNotIn(library, depends)
+        self.assertIn("libcurl4", self.field("varve", "Recommends"))
 
     def test_the_libraries(self):
         files = self.unpack("libvarve-dev")

@@ -3,23 +3,12 @@
 
 #include <gmock/gmock.h>
 
-#include <fstream>
-#include <sstream>
-#include <string>
-
-#ifdef VARVE_HAS_S3
-#include "varve/s3.h"
-#endif
-#ifdef VARVE_HAS_RADOS
-#include "varve/rados.h"
-#endif
 #include "tests/support/status_checks.h"
 
 namespace varve::internal {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr char kLibrary[] = "libc.so.6";
 constexpr char kPackage[] = "libc6";
@@ -44,22 +33,6 @@ TEST(SharedLibraryTest, AnErrorNamesWhatIsMissing) {
   EXPECT_EQ(unknown.code(), StatusCode::kUnavailable);
   EXPECT_THAT(unknown.message(), HasSubstr("varve_none"));
   EXPECT_EQ(function, nullptr);
-}
-
-// Each program that links an engine would pay for these libraries at its start.
-TEST(SharedLibraryTest, ProgramsStartWithoutTheLibrariesOfEngines) {
-#ifdef VARVE_HAS_S3
-  UseS3();
-#endif
-#ifdef VARVE_HAS_RADOS
-  UseRados();
-#endif
-  std::ifstream maps("/proc/self/maps");
-  std::stringstream text;
-  text << maps.rdbuf();
-  ASSERT_THAT(text.str(), HasSubstr(kLibrary));
-  EXPECT_THAT(text.str(), Not(HasSubstr("/librados.so")));
-  EXPECT_THAT(text.str(), Not(HasSubstr("/libcurl.so")));
 }
 
 }  // namespace

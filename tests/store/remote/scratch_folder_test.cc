@@ -88,9 +88,10 @@ TEST_F(ScratchFolderTest, WhatIsNoneOfThisUserAndHostStays) {
     prefix = folder.path().string();
     prefix.resize(prefix.size() - 6);
   }
-  const fs::path file = prefix + "file", link = prefix + "link", other = prefix + "other";
+  const fs::path file = prefix + "AAAAAA", link = prefix + "BBBBBB", other = prefix + "CCCCCC";
   const fs::path target = place_.path() / "target";
-  const fs::path elsewhere = place_.path() / "varve-scratch-of another host-123456";
+  const fs::path elsewhere =
+      prefix + "1-123456";  // of a host whose name begins with that of this one
   std::ofstream(file) << "x";
   fs::create_directory(target);
   fs::create_directory(elsewhere);
