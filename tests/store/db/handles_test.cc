@@ -106,7 +106,8 @@ TEST_F(SplitCommitTest, NumbersThatBelongTogetherAreOfOneState) {
     EXPECT_EQ(stats->num_steps, 2u);
     EXPECT_GT(stats->stored_bytes, stored);
   });
-  VARVE_ASSERT_OK(second->Put(RandomTensor("a", DType::kU8, {100000}, 2).view()));
+  const TestTensor changed = RandomTensor("a", DType::kU8, {100000}, 2);
+  VARVE_ASSERT_OK(second->Put(changed.view()));
   VARVE_ASSERT_OK(second->Commit().status());
   AwaitReader();
 }

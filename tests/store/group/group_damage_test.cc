@@ -79,9 +79,9 @@ TEST_F(GroupStoreTest, WarningsOfDropsAreReported) {
   CommitBatch batch;
   for (const uint64_t save : {2, 3, 4}) batch.Put(Family::kBirths, keys::Save(save), "nonsense");
   VARVE_ASSERT_OK(batch.Commit(member->database(), member->incoming(), {}));
+  const std::string name = member->path().filename().string();
   const auto warns_of = [&](const std::string& save) {
-    return ::testing::Contains(HasSubstr("member " + member->path().filename().string() +
-                                         ": save " + save + ": save record"));
+    return ::testing::Contains(HasSubstr("member " + name + ": save " + save + ": save record"));
   };
   const CheckpointId second{"main", 2}, third{"main", 3}, fourth{"main", 4};
   const auto dropped = rank->Drop({&second, 1}, {});
