@@ -56,11 +56,6 @@ Range IndicesWithin(int64_t base, int64_t stride, const Range& window) {
   return {(begin + stride - 1) / stride, end / stride};
 }
 
-Range Intersect(const Range& a, const Range& b) {
-  const int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
-}
-
 }  // namespace
 
 Overlap::Overlap(const ShardLayout& source, const ShardLayout& target)

@@ -16,6 +16,12 @@
 
 namespace varve::internal {
 
+// Returns the part of one range in another. It is empty where there is none.
+inline Range Intersect(const Range& a, const Range& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
 // `length` elements from `source` on go to the target's elements from `target` on.
 struct CopyRun {
   uint64_t source = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "store/shards/overlap.h"
 #include "trainer_hooks/layouts/axis.h"
 
 namespace varve {
@@ -64,12 +65,6 @@ class HeldHeads {
   std::vector<Segment> pieces_;
 };
 
-// Returns the part of one range in another. It is empty where there is none.
-Range Common(const Range& a, const Range& b) {
-  const int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
-}
-
 // Returns those heads in the order in which a rank holds them.
 std::vector<Segment> PiecesOf(const AttentionHeads& heads, Range queries, Range keys,
                               QkvOrder global, QkvOrder held) {
@@ -83,8 +78,8 @@ std::vector<Segment> PiecesOf(const AttentionHeads& heads, Range queries, Range 
   const int64_t query_per_group = heads.query / heads.key_value;
   for (int64_t group = 0; group < heads.key_value; ++group) {
     rank.Add(Kind::kQuery,
-             Common(queries, {group * query_per_group, (group + 1) * query_per_group}));
-    const Range key = Common(keys, {group, group + 1});
+             Intersect(queries, {group * query_per_group, (group + 1) * query_per_group}));
+    const Range key = Intersect(keys, {group, group + 1});
     rank.Add(Kind::kKey, key);
     rank.Add(Kind::kValue, key);
   }
