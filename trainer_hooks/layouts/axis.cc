@@ -53,12 +53,6 @@ Status ExpectMultiple(const std::string& what, int64_t size, RankOf group) {
                                  " ranks");
 }
 
-int64_t AxisLength(const std::vector<Segment>& segments) {
-  int64_t length = 0;
-  for (const Segment& segment : segments) length += segment.length;
-  return length;
-}
-
 std::vector<Segment> TakePieces(const std::vector<Segment>& segments,
                                 const std::vector<Segment>& pieces) {
   std::vector<Segment> taken;

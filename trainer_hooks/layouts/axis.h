@@ -19,7 +19,6 @@ Status ValidateSplit(const ShardLayout& layout, size_t axis, RankOf group);
 // kInvalidArgument "WHAT, expected a multiple of 4 ranks" unless it is one.
 Status ExpectMultiple(const std::string& what, int64_t size, RankOf group);
 
-int64_t AxisLength(const std::vector<Segment>& segments);
 // Keeps `pieces` of an axis. Their ranges are local indices of `segments`, and their padding is
 // new.
 std::vector<Segment> TakePieces(const std::vector<Segment>& segments,

@@ -119,7 +119,7 @@ Status ValidateHeads(const AttentionHeads& heads, int64_t axis_size) {
 Result<ShardLayout> SplitHeads(ShardLayout layout, size_t axis, int64_t num_heads, RankOf tp) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, tp));
   VARVE_ASSIGN_OR_RETURN(const Range held, HeadsOf(num_heads, " heads", tp));
-  const int64_t size = AxisLength(layout.axes[axis]);
+  const int64_t size = layout.ProductShape()[axis];
   if (size % num_heads != 0) {
     return Status::InvalidArgument(HeadsText(num_heads, " heads") + " on axis " +
                                    std::to_string(axis) + " of " + std::to_string(size) +
@@ -133,7 +133,7 @@ Result<ShardLayout> SplitHeads(ShardLayout layout, size_t axis, int64_t num_head
 Result<ShardLayout> SplitQkv(ShardLayout layout, size_t axis, const AttentionHeads& heads,
                              RankOf tp, QkvOrder global, QkvOrder held) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, tp));
-  VARVE_RETURN_IF_ERROR(ValidateHeads(heads, AxisLength(layout.axes[axis])));
+  VARVE_RETURN_IF_ERROR(ValidateHeads(heads, layout.ProductShape()[axis]));
   VARVE_RETURN_IF_ERROR(ExpectMultiple(HeadsText(heads.query, " query heads"), heads.query, tp));
   VARVE_ASSIGN_OR_RETURN(const Range queries, HeadsOf(heads.query, " query heads", tp));
   VARVE_ASSIGN_OR_RETURN(const Range keys, HeadsOf(heads.key_value, " key heads", tp));
@@ -160,7 +160,7 @@ Result<RankHeads> HeadsOfRank(const AttentionHeads& heads, RankOf tp) {
 Result<ShardLayout> TakeQkv(ShardLayout layout, size_t axis, const AttentionHeads& heads,
                             Range query, Range key_value, QkvOrder global, QkvOrder held) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, {}));
-  VARVE_RETURN_IF_ERROR(ValidateHeads(heads, AxisLength(layout.axes[axis])));
+  VARVE_RETURN_IF_ERROR(ValidateHeads(heads, layout.ProductShape()[axis]));
   VARVE_RETURN_IF_ERROR(ValidateRange(query, heads.query, "query"));
   VARVE_RETURN_IF_ERROR(ValidateRange(key_value, heads.key_value, "key and value"));
   return Take(std::move(layout), axis, PiecesOf(heads, query, key_value, global, held));

@@ -36,7 +36,7 @@ Result<int64_t> PadTo(int64_t size, int64_t multiple) {
 
 Result<ShardLayout> SplitEvenly(ShardLayout layout, size_t axis, RankOf tp) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, tp));
-  const int64_t size = AxisLength(layout.axes[axis]);
+  const int64_t size = layout.ProductShape()[axis];
   VARVE_RETURN_IF_ERROR(ExpectMultiple(AxisText(axis, size), size, tp));
   const int64_t part = size / tp.ranks;
   return Take(std::move(layout), axis, {{tp.rank * part, part}});
@@ -44,7 +44,7 @@ Result<ShardLayout> SplitEvenly(ShardLayout layout, size_t axis, RankOf tp) {
 
 Result<ShardLayout> SplitPadded(ShardLayout layout, size_t axis, int64_t padded_size, RankOf tp) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, tp));
-  const int64_t size = AxisLength(layout.axes[axis]);
+  const int64_t size = layout.ProductShape()[axis];
   const std::string what = AxisText(axis, size) + " padded to " + std::to_string(padded_size);
   if (padded_size < size) return Status::InvalidArgument(what + ", expected at least its size");
   VARVE_RETURN_IF_ERROR(ExpectMultiple(what, padded_size, tp));
@@ -54,7 +54,7 @@ Result<ShardLayout> SplitPadded(ShardLayout layout, size_t axis, int64_t padded_
 
 Result<ShardLayout> SplitChunks(ShardLayout layout, size_t axis, RankOf group) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, group));
-  const int64_t size = AxisLength(layout.axes[axis]);
+  const int64_t size = layout.ProductShape()[axis];
   const int64_t chunk = size / group.ranks + (size % group.ranks == 0 ? 0 : 1);
   // It does not use rank * chunk, which may overflow when there are more ranks than indices.
   const int64_t begin = chunk == 0 || group.rank > size / chunk ? size : group.rank * chunk;
@@ -63,7 +63,7 @@ Result<ShardLayout> SplitChunks(ShardLayout layout, size_t axis, RankOf group) {
 
 Result<ShardLayout> TakeIndices(ShardLayout layout, size_t axis, Range indices) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, {}));
-  const int64_t size = AxisLength(layout.axes[axis]);
+  const int64_t size = layout.ProductShape()[axis];
   if (indices.begin < 0 || indices.end < indices.begin || indices.end > size) {
     return Status::InvalidArgument("indices " + std::to_string(indices.begin) + ":" +
                                    std::to_string(indices.end) + " of " + AxisText(axis, size));
@@ -74,7 +74,7 @@ Result<ShardLayout> TakeIndices(ShardLayout layout, size_t axis, Range indices) 
 Result<ShardLayout> SplitFused(ShardLayout layout, size_t axis, std::span<const int64_t> part_sizes,
                                RankOf tp) {
   VARVE_RETURN_IF_ERROR(ValidateSplit(layout, axis, tp));
-  const int64_t size = AxisLength(layout.axes[axis]);
+  const int64_t size = layout.ProductShape()[axis];
   std::vector<Segment> pieces;
   int64_t begin = 0;
   for (const int64_t part_size : part_sizes) {
