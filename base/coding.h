@@ -28,11 +28,12 @@ void StoreLittle(T value, std::byte* to) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-template <typename T>
-void AppendLittle(T value, std::vector<std::byte>* to) {
+// `to` is a string, or a vector of bytes.
+template <typename T, typename Bytes>
+void AppendLittle(T value, Bytes* to) {
   const size_t at = to->size();
   to->resize(at + sizeof(T));
-  StoreLittle(value, to->data() + at);
+  std::memcpy(to->data() + at, &value, sizeof(T));
 }
 
 inline void AppendBytes(std::span<const std::byte> bytes, std::vector<std::byte>* to) {

@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/formats/byte_reader.h"
 
+#include "base/coding.h"
+
 namespace varve::internal::formats {
-namespace {
-
-template <typename T>
-T Load(std::span<const std::byte> bytes) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) value |= static_cast<T>(bytes[i]) << (8 * i);
-  return value;
-}
-
-}  // namespace
 
 Status ErrorAt(uint64_t offset, std::string_view message) {
   return Status::InvalidArgument("at byte " + std::to_string(offset) + ": " + std::string(message));
 }
 
-uint32_t LoadU32(std::span<const std::byte> bytes) { return Load<uint32_t>(bytes); }
-uint64_t LoadU64(std::span<const std::byte> bytes) { return Load<uint64_t>(bytes); }
+uint32_t LoadU32(std::span<const std::byte> bytes) { return LoadLittle<uint32_t>(bytes.data()); }
+uint64_t LoadU64(std::span<const std::byte> bytes) { return LoadLittle<uint64_t>(bytes.data()); }
 
 std::string_view AsText(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/coding.h"
 #include "cli/formats/byte_reader.h"
 
 namespace varve::internal::formats {
@@ -90,11 +91,6 @@ Status ReadRest(ByteReader* reader, FileTensor* tensor) {
   return Status::Ok();
 }
 
-template <typename T>
-void AppendLittleEndian(T value, std::string* bytes) {
-  for (size_t i = 0; i < sizeof(T); ++i) *bytes += static_cast<char>(value >> (8 * i));
-}
-
 }  // namespace
 
 Result<std::vector<FileTensor>> ParseCkpt(std::span<const std::byte> file,
@@ -126,7 +122,7 @@ Result<std::vector<FileTensor>> ParseCkpt(std::span<const std::byte> file,
 
 std::string BuildCkptHeader(uint32_t num_tensors) {
   std::string bytes;
-  for (const uint32_t value : {kMagic, kVersion, num_tensors}) AppendLittleEndian(value, &bytes);
+  for (const uint32_t value : {kMagic, kVersion, num_tensors}) AppendLittle(value, &bytes);
   return bytes;
 }
 
@@ -136,12 +132,12 @@ Result<std::string> BuildCkptEntry(const TensorInfo& tensor) {
                                       std::string(DTypeName(tensor.dtype)));
   }
   std::string bytes;
-  AppendLittleEndian(static_cast<uint32_t>(tensor.name.size()), &bytes);
+  AppendLittle(static_cast<uint32_t>(tensor.name.size()), &bytes);
   bytes += tensor.name;
   bytes += static_cast<char>(tensor.dtype);
-  AppendLittleEndian(static_cast<uint32_t>(tensor.shape.size()), &bytes);
-  for (const int64_t size : tensor.shape) AppendLittleEndian(size, &bytes);
-  AppendLittleEndian(tensor.logical_bytes, &bytes);
+  AppendLittle(static_cast<uint32_t>(tensor.shape.size()), &bytes);
+  for (const int64_t size : tensor.shape) AppendLittle(size, &bytes);
+  AppendLittle(tensor.logical_bytes, &bytes);
   return bytes;
 }
 

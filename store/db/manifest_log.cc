@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/coding.h"
+
 namespace varve::internal {
 
 namespace {
@@ -33,10 +35,6 @@ uint32_t MaskedCrc(std::string_view bytes) {
   }
   crc = ~crc;
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
-
-void AppendLittleEndian(uint32_t value, int bytes, std::string* out) {
-  for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
 }
 
 uint32_t ReadLittleEndian(std::string_view bytes) {
@@ -113,8 +111,8 @@ void AppendLogRecord(std::string_view record, std::string* log) {
     const RecordType type = is_last ? (is_first ? kFull : kLast) : (is_first ? kFirst : kMiddle);
     std::string covered(1, static_cast<char>(type));
     covered += part;
-    AppendLittleEndian(MaskedCrc(covered), 4, log);
-    AppendLittleEndian(static_cast<uint32_t>(part.size()), 2, log);
+    AppendLittle(MaskedCrc(covered), log);
+    AppendLittle(static_cast<uint16_t>(part.size()), log);
     *log += covered;
     is_first = false;
   } while (!record.empty());

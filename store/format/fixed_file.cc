@@ -13,12 +13,6 @@ constexpr size_t kMaxBytes = 4096;
 constexpr size_t kVersionAt = 8;  // behind the magic
 constexpr size_t kFieldsAt = 16;
 
-void Append(auto value, std::string* file) {
-  std::byte bytes[sizeof(value)];
-  StoreLittle(value, bytes);
-  *file += AsString(bytes);
-}
-
 template <typename T>
 T Load(std::string_view file, size_t at) {
   return LoadLittle<T>(AsBytes(file).data() + at);
@@ -51,10 +45,10 @@ uint32_t FindVersion(std::string_view file, uint32_t known_version, size_t num_f
 
 std::string EncodeFixedFile(std::string_view magic, const FixedFile& file) {
   std::string bytes(magic);
-  Append(file.version, &bytes);
-  Append(static_cast<uint32_t>(NumBytes(file.fields.size())), &bytes);
-  for (const uint64_t field : file.fields) Append(field, &bytes);
-  Append(Checksum(bytes), &bytes);
+  AppendLittle(file.version, &bytes);
+  AppendLittle(static_cast<uint32_t>(NumBytes(file.fields.size())), &bytes);
+  for (const uint64_t field : file.fields) AppendLittle(field, &bytes);
+  AppendLittle(Checksum(bytes), &bytes);
   return bytes;
 }
 

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "base/coding.h"
 #include "base/util.h"
 #include "store/format/group_file.h"
 #include "store/format/stored_layout.h"
@@ -72,6 +73,21 @@ Status CheckCatalogueShard(const CatalogueShard& shard) {
 Status CheckCatalogue(const Catalogue& catalogue, uint32_t num_ranks) {
   VARVE_RETURN_IF_ERROR(CheckOrder(catalogue.shards, num_ranks));
   return CheckOrder(catalogue.items, num_ranks);
+}
+
+void AppendLayoutKey(const ShardLayout& layout, std::string* bytes) {
+  AppendLittle(layout.global_shape.size(), bytes);
+  for (const int64_t size : layout.global_shape) AppendLittle(size, bytes);
+  for (const std::vector<Segment>& axis : layout.axes) {
+    AppendLittle(axis.size(), bytes);
+    for (const Segment& segment : axis) {
+      AppendLittle(segment.begin, bytes);
+      AppendLittle(segment.length, bytes);
+      AppendLittle(segment.is_padding, bytes);
+    }
+  }
+  AppendLittle(layout.flat ? layout.flat->begin : -1, bytes);
+  AppendLittle(layout.flat ? layout.flat->end : -1, bytes);
 }
 
 void Catalogue::Sort() {

@@ -49,6 +49,9 @@ struct Catalogue {
   void Sort();
 };
 
+// Appends what tells a layout from every other one. The bytes stay in this process.
+void AppendLayoutKey(const ShardLayout& layout, std::string* bytes);
+
 std::vector<CatalogueShardView> ViewsOf(const Catalogue& catalogue);
 // In the order of a Catalogue.
 std::string EncodeCatalogue(std::span<const CatalogueShardView> shards,

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/coding.h"
 #include "base/util.h"
 #include "store/format/group_file.h"
 #include "store/format/stored_layout.h"
@@ -30,30 +31,16 @@ std::string BytesOf(FlatBufferBuilder* builder) {
 
 // --- a section ---
 
-void AppendNumber(int64_t number, std::string* bytes) {
-  bytes->append(reinterpret_cast<const char*>(&number), sizeof(number));
-}
-
 // Returns a shard's shape and layout as a key, because many shards have them in common. The key
 // stays in this process.
 std::string PlaceKey(const CatalogueShard& shard) {
   std::string key;
-  AppendNumber(shard.layout.has_value() ? 1 : 0, &key);
-  const std::vector<int64_t>& shape =
-      shard.layout.has_value() ? shard.layout->global_shape : shard.shape;
-  AppendNumber(static_cast<int64_t>(shape.size()), &key);
-  for (const int64_t size : shape) AppendNumber(size, &key);
-  if (!shard.layout.has_value()) return key;
-  for (const std::vector<Segment>& axis : shard.layout->axes) {
-    AppendNumber(static_cast<int64_t>(axis.size()), &key);
-    for (const Segment& segment : axis) {
-      AppendNumber(segment.begin, &key);
-      AppendNumber(segment.length, &key);
-      AppendNumber(segment.is_padding ? 1 : 0, &key);
-    }
+  AppendLittle(shard.layout.has_value(), &key);
+  if (shard.layout.has_value()) {
+    AppendLayoutKey(*shard.layout, &key);
+  } else {
+    for (const int64_t size : shard.shape) AppendLittle(size, &key);
   }
-  AppendNumber(shard.layout->flat ? shard.layout->flat->begin : -1, &key);
-  AppendNumber(shard.layout->flat ? shard.layout->flat->end : -1, &key);
   return key;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/coding.h"
 #include "base/util.h"
 #include "store/group/coverage_faults.h"
 #include "store/shards/disjoint.h"
@@ -17,33 +18,14 @@ namespace varve::internal {
 
 namespace {
 
-void Append(int64_t number, std::string* bytes) {
-  bytes->append(reinterpret_cast<const char*>(&number), sizeof(number));
-}
-
-void Append(const ShardLayout& layout, std::string* bytes) {
-  Append(static_cast<int64_t>(layout.global_shape.size()), bytes);
-  for (const int64_t size : layout.global_shape) Append(size, bytes);
-  for (const std::vector<Segment>& axis : layout.axes) {
-    Append(static_cast<int64_t>(axis.size()), bytes);
-    for (const Segment& segment : axis) {
-      Append(segment.begin, bytes);
-      Append(segment.is_padding ? -segment.length : segment.length, bytes);
-    }
-  }
-  Append(layout.flat ? layout.flat->begin : -1, bytes);
-  Append(layout.flat ? layout.flat->end : -1, bytes);
-}
-
 // Digests everything that the proof of one tensor depends on. Its name and the ranks are not part
-// of that, so tensors that are cut alike are proven once. The digest stays in this process, so the
-// machine's byte order will do.
+// of that, so tensors that are cut alike are proven once. The digest stays in this process.
 Digest DigestOfLayouts(std::span<const CatalogueShard> shards, std::string* bytes) {
   bytes->clear();
   for (const CatalogueShard& shard : shards) {
-    Append(static_cast<int64_t>(shard.dtype), bytes);
-    Append(shard.layout.has_value() ? 1 : 0, bytes);
-    if (shard.layout.has_value()) Append(*shard.layout, bytes);
+    AppendLittle(shard.dtype, bytes);
+    AppendLittle(shard.layout.has_value(), bytes);
+    if (shard.layout.has_value()) AppendLayoutKey(*shard.layout, bytes);
   }
   return ComputeDigest(0, AsBytes(*bytes));
 }
