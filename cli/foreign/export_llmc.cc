@@ -9,7 +9,6 @@
 #include "base/util.h"
 #include "cli/foreign/export_plan.h"
 #include "cli/foreign/llmc_items.h"
-#include "cli/formats/byte_reader.h"
 #include "cli/formats/llmc_model.h"
 #include "cli/formats/llmc_state.h"
 #include "cli/print.h"
@@ -180,7 +179,7 @@ Status AddStates(const CheckpointReader& reader, Chosen* chosen, ExportPlan* pla
   for (const std::string& name : items) {
     if (!name.starts_with(kLlmcStateItems)) continue;
     VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, reader.ReadBytes(name));
-    std::string item(formats::AsText(bytes));
+    std::string item(AsString(bytes));
     const Status updated = state ? UpdateItem(*state, &item, plan) : Status::Ok();
     if (updated.code() == StatusCode::kInvalidArgument) return Damaged(name, updated);
     VARVE_RETURN_IF_ERROR(updated);

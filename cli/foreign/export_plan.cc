@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cli/formats/byte_reader.h"
+#include "base/util.h"
 #include "cli/print.h"
 
 namespace varve::internal::cli {
@@ -64,7 +64,7 @@ Result<std::optional<std::string>> FindItem(const CheckpointReader& reader, std:
     return std::optional<std::string>();
   }
   VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, reader.ReadBytes(name));
-  return std::optional<std::string>(formats::AsText(bytes));
+  return std::optional<std::string>(AsString(bytes));
 }
 
 }  // namespace varve::internal::cli

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "base/util.h"
 #include "cli/foreign/import_source.h"
 #include "cli/foreign/llmc_items.h"
-#include "cli/formats/byte_reader.h"
 #include "cli/formats/llmc_files.h"
 
 namespace varve::internal::cli {
 namespace {
 
-using formats::AsText;
 using formats::LlmcFiles;
 
 // The numbers that a user may want to see. The items hold all of them.
@@ -42,13 +41,13 @@ Result<ImportSource> ReadLlmc(std::span<const std::filesystem::path> paths) {
   VARVE_ASSIGN_OR_RETURN(const LlmcFiles files, LlmcFiles::Open(paths));
   ImportSource source;
   source.tensors = files.model().tensors;
-  source.items[kLlmcModelItem] = AsText(files.model_header());
+  source.items[kLlmcModelItem] = AsString(files.model_header());
   for (const LlmcFiles::State& state : files.states()) {
     const auto& tensors = state.parsed.tensors;
     source.tensors.insert(source.tensors.end(), tensors.begin(), tensors.end());
     std::string& item = source.items[kLlmcStateItems + std::to_string(state.parsed.header.rank)];
-    item = AsText(state.header);
-    item += AsText(state.parsed.loader);
+    item = AsString(state.header);
+    item += AsString(state.parsed.loader);
   }
   if (!files.states().empty()) {
     source.step = files.states().front().parsed.header.step;

@@ -12,10 +12,6 @@ Status ErrorAt(uint64_t offset, std::string_view message) {
 uint32_t LoadU32(std::span<const std::byte> bytes) { return LoadLittle<uint32_t>(bytes.data()); }
 uint64_t LoadU64(std::span<const std::byte> bytes) { return LoadLittle<uint64_t>(bytes.data()); }
 
-std::string_view AsText(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 Result<std::span<const std::byte>> ByteReader::Bytes(std::string_view field, uint64_t size) {
   VARVE_ASSIGN_OR_RETURN(const auto bytes, Skip(field, size));
   if (fetch_) VARVE_RETURN_IF_ERROR(fetch_(bytes));

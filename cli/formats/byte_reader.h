@@ -28,9 +28,6 @@ Status ErrorAt(uint64_t offset, std::string_view message);
 uint32_t LoadU32(std::span<const std::byte> bytes);
 uint64_t LoadU64(std::span<const std::byte> bytes);
 
-// Returns the bytes as characters.
-std::string_view AsText(std::span<const std::byte> bytes);
-
 class ByteReader {
  public:
   // The bytes must outlive the reader and everything it returns. If `fetch` is set, it is called

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/coding.h"
+#include "base/util.h"
 #include "cli/formats/byte_reader.h"
 
 namespace varve::internal::formats {
@@ -40,7 +41,7 @@ Result<std::string> ReadName(ByteReader* reader) {
     return Unexpected(begin, "the name length", length, "1 to " + std::to_string(kMaxNameBytes));
   }
   VARVE_ASSIGN_OR_RETURN(const auto bytes, reader->Bytes("the name", length));
-  std::string name(AsText(bytes));
+  std::string name(AsString(bytes));
   const Status valid = ValidateName("the name", name);
   if (!valid.ok()) return ErrorAt(begin + 4, valid.message());
   return name;

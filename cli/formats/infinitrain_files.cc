@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cli/formats/byte_reader.h"
+#include "base/util.h"
 #include "cli/formats/infinitrain_ckpt.h"
 
 namespace varve::internal::formats {
@@ -103,7 +103,7 @@ Status InfiniTrainFiles::AddCkpt(const fs::path& path, const std::shared_ptr<Inp
 Status InfiniTrainFiles::AddState(const fs::path& path, InputFile* file) {
   if (state_text_) return Status::InvalidArgument("another file has that name");
   VARVE_RETURN_IF_ERROR(file->Fetch(file->bytes()));
-  state_text_ = AsText(file->bytes());
+  state_text_ = AsString(file->bytes());
   state_path_ = path;
   return Status::Ok();
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/util.h"
 #include "cli/formats/byte_reader.h"
 #include "cli/formats/npy.h"
 
@@ -168,7 +169,7 @@ class Literal {
 }  // namespace
 
 Result<uint64_t> NpyHeaderBytes(std::span<const std::byte> start) {
-  if (start.size() < kShortStart || !AsText(start).starts_with(kMagic)) {
+  if (start.size() < kShortStart || !AsString(start).starts_with(kMagic)) {
     return ErrorAt(0, "this is no .npy file, which starts with \\x93NUMPY");
   }
   const int version = std::to_integer<int>(start[kMagic.size()]);
@@ -195,7 +196,7 @@ Result<NpyArray> ParseNpyHeader(std::span<const std::byte> header) {
   }
   const bool is_short = std::to_integer<int>(header[kMagic.size()]) == 1;
   const size_t begin = is_short ? kShortStart : kNpyStartBytes;
-  return Literal(AsText(header.subspan(begin)), begin).Parse();
+  return Literal(AsString(header.subspan(begin)), begin).Parse();
 }
 
 }  // namespace varve::internal::formats

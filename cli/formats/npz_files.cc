@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/util.h"
 #include "cli/formats/byte_reader.h"
 #include "cli/formats/tensor_bytes.h"
 #include "cli/formats/zip_entry_reader.h"
@@ -69,7 +70,7 @@ Status NpzFiles::AddFile(const std::filesystem::path& path) {
   VARVE_RETURN_IF_ERROR(file->Fetch(start));
   if (NpyHeaderBytes(start).ok()) return AddNpy(path, file);
   // An archive without entries starts with its end record.
-  if (LooksLikeZip(start) || AsText(start).starts_with("PK\x05\x06")) return AddNpz(path, file);
+  if (LooksLikeZip(start) || AsString(start).starts_with("PK\x05\x06")) return AddNpz(path, file);
   return Status::InvalidArgument(path.string() +
                                  ": this is neither a .npz nor a .npy file, expected that it "
                                  "starts with PK or \\x93NUMPY");

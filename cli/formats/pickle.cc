@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/util.h"
 #include "cli/formats/byte_reader.h"
 
 namespace varve::internal::formats {
@@ -329,7 +330,7 @@ class Machine {
   Status Text(PickleKind kind, size_t length_bytes) {
     VARVE_ASSIGN_OR_RETURN(const uint64_t length, Length(length_bytes));
     VARVE_ASSIGN_OR_RETURN(const auto field, reader_.Bytes("a string", length));
-    return Push({.kind = kind, .text = AsText(field)});
+    return Push({.kind = kind, .text = AsString(field)});
   }
 
   Status TupleOf(size_t count) {
@@ -383,7 +384,7 @@ class Machine {
   }
 
   Result<std::string_view> Line() {
-    const std::string_view rest = AsText(bytes_.subspan(reader_.offset()));
+    const std::string_view rest = AsString(bytes_.subspan(reader_.offset()));
     const size_t end = rest.substr(0, kMaxNameBytes + 1).find('\n');
     if (end == std::string_view::npos) return Error("a name is cut short or too long");
     VARVE_RETURN_IF_ERROR(reader_.Skip("a name", end + 1).status());

@@ -3,7 +3,7 @@
 
 #include <system_error>
 
-#include "cli/formats/byte_reader.h"
+#include "base/util.h"
 #include "cli/formats/input_file.h"
 
 namespace varve::internal::formats {
@@ -70,7 +70,7 @@ Status ShardSet::AddTensor(const std::string& name) {
 Status ShardSet::AddIndex(const std::filesystem::path& path, const ReadShard& read) {
   VARVE_ASSIGN_OR_RETURN(const auto index, InputFile::Open(path));
   VARVE_RETURN_IF_ERROR(index->Fetch(index->bytes()));
-  Result<WeightMap> weight_map = ParseSafetensorsIndex(AsText(index->bytes()));
+  Result<WeightMap> weight_map = ParseSafetensorsIndex(AsString(index->bytes()));
   if (!weight_map.ok()) return weight_map.status().WithContext(path.string());
   std::set<std::string> names;
   for (const auto& [tensor, file] : *weight_map) names.insert(file);

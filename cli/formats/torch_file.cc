@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "cli/formats/byte_reader.h"
+#include "base/util.h"
 #include "cli/formats/pickle.h"
 #include "cli/formats/tensor_bytes.h"
 #include "cli/formats/zip_entry_reader.h"
@@ -126,9 +126,9 @@ void TorchFile::ForgiveMissingChecksums(std::vector<ZipEntry>* entries, const Zi
 Status TorchFile::CheckByteOrder(const ZipEntry& entry) const {
   VARVE_ASSIGN_OR_RETURN(const std::vector<std::byte> order,
                          ReadZipEntry(file_, entry, NameOf(entry), kMaxByteOrderBytes));
-  if (AsText(order) == "little") return Status::Ok();
+  if (AsString(order) == "little") return Status::Ok();
   return Status::InvalidArgument(
-      NameOf(entry) + ": the byte order is \"" + std::string(AsText(order)) +
+      NameOf(entry) + ": the byte order is \"" + std::string(AsString(order)) +
       "\", expected \"little\": write the file anew on a little-endian machine, where torch.load "
       "reads it");
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/util.h"
 #include "cli/formats/byte_reader.h"
 
 namespace varve::internal::formats {
@@ -199,7 +200,7 @@ class ZipReader {
     }
     *at += size;
     Placed placed;
-    placed.entry.name = AsText(left.subspan(kCentralBytes, name_bytes));
+    placed.entry.name = AsString(left.subspan(kCentralBytes, name_bytes));
     if (!names_.insert(placed.entry.name).second) {
       return ErrorAt(begin, "the entry \"" + placed.entry.name + "\" comes twice");
     }
@@ -281,7 +282,7 @@ class ZipReader {
     }
     if (LoadU16(local.subspan(6)) != flags || LoadU16(local.subspan(8)) != method ||
         LoadU16(local.subspan(26)) != entry.name.size() ||
-        AsText(local.subspan(kLocalBytes)) != entry.name) {
+        AsString(local.subspan(kLocalBytes)) != entry.name) {
       return Status::InvalidArgument("its local header" + at + "is that of another entry");
     }
     const bool says_sizes = (flags & kHasDescriptor) == 0;

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "cli/formats/byte_reader.h"
+#include "base/util.h"
 #include "cli/formats/zip_entry_reader.h"
 #include "tests/cli/formats/file_folder.h"
 #include "tests/cli/formats/safetensors_builder.h"
@@ -45,7 +45,7 @@ std::string ContentsOf(const std::string& file, size_t index) {
   const auto entries = ParseZip((*input)->bytes(), FetcherOf(input->get()));
   EXPECT_TRUE(entries.ok()) << entries.status().ToString();
   const auto contents = ReadZipEntry(*input, (*entries)[index], "a.zip: entry", 1000);
-  return contents.ok() ? std::string(AsText(*contents)) : contents.status().message();
+  return contents.ok() ? std::string(AsString(*contents)) : contents.status().message();
 }
 
 TEST(ZipFileTest, ReadsEntriesInTheOrderOfTheFile) {
@@ -55,7 +55,7 @@ TEST(ZipFileTest, ReadsEntriesInTheOrderOfTheFile) {
     ASSERT_TRUE(entries.ok()) << entries.status().ToString();
     ASSERT_EQ(entries->size(), 3u);
     EXPECT_EQ((*entries)[0].name, "a/one");
-    EXPECT_EQ(AsText((*entries)[0].data), "hello");
+    EXPECT_EQ(AsString((*entries)[0].data), "hello");
     EXPECT_TRUE((*entries)[1].is_deflated);
     EXPECT_EQ((*entries)[1].size, 12u);
     EXPECT_EQ((*entries)[2].size, 0u);
