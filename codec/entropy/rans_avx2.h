@@ -15,13 +15,6 @@
 
 namespace varve::internal {
 
-VARVE_AVX2 VARVE_INLINE inline __m256i Load256(const uint8_t* from) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-VARVE_AVX2 VARVE_INLINE inline void Store256(uint8_t* to, __m256i value) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
-}
-
 // A table by index in both halves of vectors of 16 entries, kVectors of them.
 template <size_t kVectors>
 struct ByteTable {

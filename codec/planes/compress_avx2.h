@@ -3,7 +3,7 @@
 // Two operations that AVX-512 has as instructions and AVX2 lacks: moving the bytes that a mask
 // names together, and moving them apart again. Shuffles are faster here than pext and pdep, because
 // masks and words for these must leave the vector registers. They are much faster where pext and
-// pdep are microcoded. Functions are stateless.
+// pdep are microcoded. It also has the loads and stores of vectors. Functions are stateless.
 #pragma once
 
 #include <cstddef>
@@ -46,6 +46,12 @@ inline constexpr CompressTable kCompressTable;
 
 VARVE_AVX2 VARVE_INLINE inline __m128i Load128(const uint8_t* from) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+VARVE_AVX2 VARVE_INLINE inline __m256i Load256(const uint8_t* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+VARVE_AVX2 VARVE_INLINE inline void Store256(uint8_t* to, __m256i value) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
 }
 VARVE_AVX2 VARVE_INLINE inline __m128i Load64And64(const uint8_t* low, const uint8_t* high) {
   const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(low));

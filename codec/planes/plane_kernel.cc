@@ -5,9 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#if VARVE_X86
-#include <immintrin.h>
-#endif
+#include "codec/planes/compress_avx2.h"
 
 namespace varve::internal {
 
@@ -44,13 +42,6 @@ void RotateRight(uint8_t* elements, size_t begin, size_t end) {
 }
 
 #if VARVE_X86
-
-VARVE_AVX2 inline __m256i Load256(const uint8_t* from) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-VARVE_AVX2 inline void Store256(uint8_t* to, __m256i value) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
-}
 
 VARVE_AVX2 size_t Split2Avx2(const uint8_t* in, size_t n, uint8_t* low, uint8_t* high) {
   const __m256i mask = _mm256_set1_epi16(0xFF);
