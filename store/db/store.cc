@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/guarded.h"
+#include "base/seconds_since.h"
 #include "base/util.h"
 #include "store/db/cursor.h"
 #include "store/db/guarded_store.h"
@@ -26,12 +27,6 @@ namespace fs = std::filesystem;
 constexpr auto kCatchUpInterval = std::chrono::seconds(10);
 constexpr int64_t kRefreshMs = 100;
 constexpr int64_t kNeverMs = -kRefreshMs;
-
-int64_t NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // A run without a step is legal. But a reader that opens while the writer replaces a file may see
 // one family empty for a moment. So it looks again before it believes that, as with anything

@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/seconds_since.h"
 #include "base/startable_threads.h"
 #include "base/stop.h"
 #include "base/util.h"
@@ -86,11 +86,6 @@ class DataChecker {
   const Database& db_;
   const SourcesOfSaves& sources_;
 };
-
-int64_t NowMs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
 
 }  // namespace
 
