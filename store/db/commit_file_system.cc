@@ -7,6 +7,7 @@
 
 #include "base/guarded.h"
 #include "store/db/current_copy.h"
+#include "store/db/rocksdb_options.h"
 #include "store/db/sealed_manifest.h"
 #include "store/db/served_file.h"
 #include "store/db/spare_files.h"
@@ -23,13 +24,6 @@ using rocksdb::IOStatus;
 
 bool IsManifest(const std::string& name) {
   return IsManifestName(std::filesystem::path(name).filename().string());
-}
-
-// RocksDB's errors of files have no message of their own kind for damage but this one.
-IOStatus ToIoStatus(const Status& status) {
-  if (status.ok()) return IOStatus::OK();
-  return status.code() == StatusCode::kCorruption ? IOStatus::Corruption(status.message())
-                                                  : IOStatus::IOError(status.message());
 }
 
 // A table that is being ingested. RocksDB gets its ends from memory, where no read fails.

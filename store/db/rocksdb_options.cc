@@ -194,4 +194,10 @@ Status FromRocksDb(const rocksdb::Status& status, const std::string& what) {
   return Status::IOError(std::move(message));
 }
 
+rocksdb::IOStatus ToIoStatus(const Status& status) {
+  if (status.ok()) return rocksdb::IOStatus::OK();
+  return status.code() == StatusCode::kCorruption ? rocksdb::IOStatus::Corruption(status.message())
+                                                  : rocksdb::IOStatus::IOError(status.message());
+}
+
 }  // namespace varve::internal

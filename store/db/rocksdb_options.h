@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The options that varve sets in RocksDB, and why. See also "Pitfalls of RocksDB 7.8.3" in
-// docs/durability.md.
+// The options that varve sets in RocksDB, and why. Errors of each in terms of the other. See also
+// "Pitfalls of RocksDB 7.8.3" in docs/durability.md.
 #pragma once
 
 #include <rocksdb/compaction_filter.h>
+#include <rocksdb/io_status.h>
 #include <rocksdb/options.h>
 #include <rocksdb/status.h>
 
@@ -59,5 +60,7 @@ std::vector<rocksdb::ColumnFamilyOptions> MakeFamilyOptions(
 
 // Converts RocksDB's status. `what` says what was being done.
 Status FromRocksDb(const rocksdb::Status& status, const std::string& what);
+// Converts a status for RocksDB, whose errors of files tell damage from all else.
+rocksdb::IOStatus ToIoStatus(const Status& status);
 
 }  // namespace varve::internal

@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/run_parallel.h"
 #include "base/util.h"
+#include "store/db/rocksdb_options.h"
 
 namespace varve::internal {
 
@@ -27,12 +28,6 @@ constexpr uint64_t kSmallPackBytes = uint64_t{4} << 20;
 constexpr uint64_t kFetchBytes = (uint64_t{8} << 20) + (uint64_t{256} << 10);
 constexpr uint64_t kGapBytes = uint64_t{64} << 10;  // that are fetched for nothing
 constexpr int kFetches = 4;                         // at the same time
-
-IOStatus ToIoStatus(const Status& status) {
-  if (status.ok()) return IOStatus::OK();
-  if (status.code() == StatusCode::kCorruption) return IOStatus::Corruption(status.message());
-  return IOStatus::IOError(status.message());
-}
 
 IOStatus ReadOnly(const std::string& name) {
   return IOStatus::NotSupported("a store that is read by its URL cannot be written", name);
