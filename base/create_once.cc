@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <system_error>
 
+#include "base/digest.h"
 #include "base/file_descriptor.h"
 #include "base/random_number.h"
 #include "base/util.h"
@@ -16,9 +16,7 @@
 namespace varve::internal {
 
 TemporaryFile::TemporaryFile(const std::filesystem::path& folder) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "%016llx", static_cast<unsigned long long>(RandomNumber()));
-  path_ = folder / (std::string(kTemporaryPrefix) + name);
+  path_ = folder / (std::string(kTemporaryPrefix) + Hex16(RandomNumber()));
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   error_ = fd_ < 0 ? errno : 0;
 }

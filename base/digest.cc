@@ -20,14 +20,18 @@ Digest ComputeDigest(uint64_t seed, std::span<const std::byte> bytes) {
 }
 
 std::string ToHex(const Digest& digest) {
-  char text[33];
-  std::snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, digest.hi, digest.lo);
-  return text;
+  return internal::Hex16(digest.hi) + internal::Hex16(digest.lo);
 }
 
 }  // namespace varve
 
 namespace varve::internal {
+
+std::string Hex16(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016" PRIx64, number);
+  return text;
+}
 
 struct DigestStream::State {
   XXH3_state_t xxh;

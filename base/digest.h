@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Digests (varve/digest.h), also of bytes that never lie in one piece.
+// Digests (varve/digest.h), also of bytes that never lie in one piece, and half of their text.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "varve/digest.h"
 
 namespace varve::internal {
+
+// Returns 16 hexadecimal digits.
+std::string Hex16(uint64_t number);
 
 // Equal to ComputeDigest of all that was added, one behind the other. Thread rule: one thread at a
 // time.

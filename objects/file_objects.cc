@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/create_once.h"
+#include "base/digest.h"
 #include "base/file_descriptor.h"
 #include "base/random_number.h"
 #include "base/stop.h"
@@ -97,10 +98,7 @@ class FileObjects : public Objects {
  protected:
   Status DoPutBlob(const std::string& name, const BlobSource& source) override {
     VARVE_RETURN_IF_ERROR(MakeFolders());
-    char random[32];
-    std::snprintf(random, sizeof(random), "%c%016llx", kPartialMark,
-                  static_cast<unsigned long long>(RandomNumber()));
-    const fs::path path = partial_ / (name + random);
+    const fs::path path = partial_ / (name + kPartialMark + Hex16(RandomNumber()));
     Status status = WriteAndName(path, name, source);
     if (!status.ok()) Unlink(path).IgnoreError();
     return status;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/coding.h"
+#include "base/digest.h"
 #include "base/util.h"
 #include "store/db/manifest_log.h"
 #include "store/db/manifest_note.h"
@@ -293,8 +294,8 @@ Result<SealedState> ReadSealedState(const fs::path& store, const Sealer& sealer)
   std::erase_if(ours, [&](const Seal& seal) { return seal.key_id != sealer.key_id(); });
   if (ours.empty()) {
     return Status::FailedPrecondition(store.string() + " was sealed with the key " +
-                                      KeyIdName(seals->front().key_id) + ", and the given key is " +
-                                      KeyIdName(sealer.key_id()));
+                                      Hex16(seals->front().key_id) + ", and the given key is " +
+                                      Hex16(sealer.key_id()));
   }
   // Before the manifest, which is then as long.
   VARVE_ASSIGN_OR_RETURN(const auto note, ReadManifestNote(store));

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -168,12 +167,6 @@ Status Sealer::CompareTable(const std::filesystem::path& file, std::string_view 
   if (::sodium_memcmp(actual.data(), tag.data(), tag.size()) == 0) return Status::Ok();
   return Status::Corruption("table file " + file.string() +
                             " does not have its tag: it was changed without the store's key");
-}
-
-std::string KeyIdName(uint64_t key_id) {
-  char name[17];
-  std::snprintf(name, sizeof(name), "%016llx", static_cast<unsigned long long>(key_id));
-  return name;
 }
 
 }  // namespace varve::internal

@@ -76,7 +76,4 @@ class Sealer {
   uint64_t key_id_ = 0;
 };
 
-// Returns the key's id as people see it: 16 hexadecimal digits.
-std::string KeyIdName(uint64_t key_id);
-
 }  // namespace varve::internal

@@ -2,10 +2,10 @@
 #include "store/group/group_state.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/util.h"
 #include "store/group/mutation.h"
 
@@ -24,11 +24,7 @@ constexpr bool kIsOfCoordinator = std::is_same_v<T, BeginRecord> || std::is_same
 
 }  // namespace
 
-std::string MemberName(MemberId member) {
-  char name[17];
-  std::snprintf(name, sizeof(name), "%016llx", static_cast<unsigned long long>(member));
-  return name;
-}
+std::string MemberName(MemberId member) { return Hex16(member); }
 
 const GroupAttempt* GroupState::FindAttempt(AttemptId attempt) const {
   const auto it = attempts.find(attempt);

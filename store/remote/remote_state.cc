@@ -18,12 +18,6 @@ constexpr std::string_view kNotePrefix = "seen-";
 constexpr size_t kNumberDigits = 20;
 constexpr size_t kHexDigits = 16;
 
-std::string Hex(uint64_t number) {
-  char text[kHexDigits + 1];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
-
 // The words of one line. Each Take returns false when the next word is missing or malformed.
 class Words {
  public:
@@ -169,7 +163,7 @@ std::string EncodeRemoteState(const RemoteState& state) {
             ToText(snapshot.body) + "\n";
   }
   for (const RemoteAttempt& attempt : state.open) {
-    text += "open " + Hex(attempt.id) + " " + attempt.owner + "\n";
+    text += "open " + Hex16(attempt.id) + " " + attempt.owner + "\n";
   }
   return WithDigest(text);
 }
@@ -217,9 +211,9 @@ const BodyTable* SnapshotBody::FindIdentity(std::string_view identity) const {
 std::string EncodeSnapshotBody(const SnapshotBody& body) {
   const FormatFile& format = body.format;
   std::string text = std::string(kBodyTitle) + "\nformat " + std::to_string(format.version) + " " +
-                     ToHex(format.store_id) + " " + Hex(format.digest_seed) + " " +
-                     Hex(format.compatible) + " " + Hex(format.read_compatible) + " " +
-                     Hex(format.incompatible) + "\n";
+                     ToHex(format.store_id) + " " + Hex16(format.digest_seed) + " " +
+                     Hex16(format.compatible) + " " + Hex16(format.read_compatible) + " " +
+                     Hex16(format.incompatible) + "\n";
   for (const BodyTable& table : body.tables) {
     text += "table " + table.name + " " + table.identity + " " + ToText(table.where) + "\n";
   }
@@ -271,8 +265,8 @@ Result<SnapshotBody> DecodeSnapshotBody(std::string_view text, const std::string
 }
 
 std::string BlobName(uint64_t attempt, std::string_view content) {
-  const std::string rest = Hex(attempt) + "-" + std::string(content);
-  return Hex(ComputeDigest(0, AsBytes(rest)).lo).substr(0, 2) + "-" + rest;
+  const std::string rest = Hex16(attempt) + "-" + std::string(content);
+  return Hex16(ComputeDigest(0, AsBytes(rest)).lo).substr(0, 2) + "-" + rest;
 }
 
 std::optional<BlobNameParts> ParseBlobName(std::string_view name) {
