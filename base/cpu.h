@@ -5,7 +5,9 @@
 // Functions are stateless.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace varve::internal {
 
@@ -68,5 +70,12 @@ void RunAt(CpuLevel level, Loop loop, Args... args) {
 // Input and output of a loop. They do not overlap.
 using In = const uint8_t* __restrict;
 using Out = uint8_t* __restrict;
+// Bytes as loops take them.
+inline const uint8_t* Data(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const uint8_t*>(bytes.data());
+}
+inline uint8_t* Data(std::span<std::byte> bytes) {
+  return reinterpret_cast<uint8_t*>(bytes.data());
+}
 
 }  // namespace varve::internal

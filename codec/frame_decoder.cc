@@ -21,10 +21,6 @@ namespace {
 
 constexpr size_t kRoundBytes = 8192;
 
-const uint8_t* Data(std::span<const std::byte> bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes.data());
-}
-
 // The front of a payload.
 struct PayloadHeader {
   TransformArgs transform;
@@ -354,8 +350,7 @@ void FrameDecoder::Scratch::JoinResidual(const PayloadHeader& header,
   const size_t unit_bytes = header.transform.element_bytes;
   const size_t num_units = out.size() / unit_bytes;
   if (header.transform.transform == Transform::kRotate && (unit_bytes == 2 || unit_bytes == 4)) {
-    return JoinRotated(level, std::span(pointers, unit_bytes), num_units,
-                       reinterpret_cast<uint8_t*>(out.data()));
+    return JoinRotated(level, std::span(pointers, unit_bytes), num_units, Data(out));
   }
   const size_t round_units = kRoundBytes / unit_bytes;
   alignas(64) uint8_t residual[kRoundBytes];
@@ -363,7 +358,7 @@ void FrameDecoder::Scratch::JoinResidual(const PayloadHeader& header,
     const size_t count = std::min(round_units, num_units - i);
     const uint8_t* from[kMaxPlanes];
     for (size_t p = 0; p < unit_bytes; ++p) from[p] = pointers[p] + i;
-    uint8_t* const to = reinterpret_cast<uint8_t*>(out.data()) + i * unit_bytes;
+    uint8_t* const to = Data(out) + i * unit_bytes;
     if (header.transform.transform == Transform::kPlain) {
       JoinPlanes(level, std::span(from, unit_bytes), count, to);
       continue;

@@ -28,10 +28,6 @@ constexpr size_t kRoundBytes = 8192;
 // wrong hint is larger.
 constexpr double kGoodReplay = 0.25;
 
-const uint8_t* Data(std::span<const std::byte> bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes.data());
-}
-
 Status CheckReplay(const EncodeInput& input) {
   if (input.replay == nullptr) return Status::Ok();
   if (input.dtype != DType::kF32) {

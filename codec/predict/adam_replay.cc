@@ -160,11 +160,6 @@ VARVE_INLINE inline float NextWeight(float w, float m, float v, const Constants&
   }
 }
 
-const uint8_t* Data(std::span<const std::byte> bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes.data());
-}
-uint8_t* Data(std::span<std::byte> bytes) { return reinterpret_cast<uint8_t*>(bytes.data()); }
-
 template <MomentFormula kFormula>
 void RunMoment(CpuLevel level, const Constants& c, In before, In gradient, size_t n, Out out) {
   RunFmaAt(
