@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bytes_of.h"
 #include "base/number_list.h"
 #include "store/save/chunk_source.h"
 #include "store/shards/overlap.h"
@@ -95,7 +96,9 @@ class Planner {
   void Spread(const Rest& rest);
   bool TakeFree(const Rest& rest);
   void Widen(const Rest& rest);
-  static uint64_t BytesOf(const Group& group, const Range& range);
+  static uint64_t BytesOf(const Group& group, const Range& range) {
+    return internal::BytesOf(group.tensor->dtype, range.end - range.begin);
+  }
   // What has a master there, or is tied, costs nothing.
   bool CountsFor(const Holder& holder) const {
     return !HasMaster(holder) && TensorOf(holder).alias_of.empty();
@@ -328,11 +331,6 @@ bool Planner::TakeFree(const Rest& rest) {
                    [&](const Holder& a, const Holder& b) { return load_[a.rank] < load_[b.rank]; });
   for (size_t i = 0; i < rest.ranges.size(); ++i) Assign(*rest.group, holders[i], rest.ranges[i]);
   return true;
-}
-
-uint64_t Planner::BytesOf(const Group& group, const Range& range) {
-  const auto bits = static_cast<uint64_t>(DTypeBits(group.tensor->dtype));
-  return static_cast<uint64_t>(range.end - range.begin) * bits / 8;
 }
 
 void Planner::Assign(const Group& group, const Holder& holder, const Range& range) {
