@@ -9,6 +9,7 @@
 // The first record that ends the attempt decides, and every rank reads it back. It is COMMIT, the
 // ABORT of a rank that failed or waited too long, or the EPOCH of the next start.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/add_new.h"
@@ -162,9 +163,9 @@ Result<Digest> GroupWriter::WriteCatalogue(const std::map<uint32_t, GroupPart>& 
   if (parts.empty()) return Status::Aborted("the save was ended by another process");
   Catalogue whole;
   for (const auto& [rank, part] : parts) {
-    VARVE_ASSIGN_OR_RETURN(const Catalogue of_rank, PartFile(rank).Read(part.catalogue, rank + 1));
-    whole.shards.insert(whole.shards.end(), of_rank.shards.begin(), of_rank.shards.end());
-    whole.items.insert(whole.items.end(), of_rank.items.begin(), of_rank.items.end());
+    VARVE_ASSIGN_OR_RETURN(Catalogue of_rank, PartFile(rank).Read(part.catalogue, rank + 1));
+    std::ranges::move(of_rank.shards, std::back_inserter(whole.shards));
+    std::ranges::move(of_rank.items, std::back_inserter(whole.items));
   }
   whole.Sort();
   VARVE_RETURN_IF_ERROR(store_->coverage()->Prove(whole));
