@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <sstream>
 
 #include "base/seconds_since.h"
@@ -309,9 +310,15 @@ Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
 const TrainingState& TrainerHooksImpl::WhatToSave(const TrainingState& state,
                                                   TrainingState* part) const {
   if (flags_.save_optim) return state;
-  *part = state;
-  std::erase_if(part->tensors,
-                [](const StateTensor& tensor) { return tensor.role == TensorRole::kOptimizer; });
+  *part = {.items = state.items,
+           .trainer = state.trainer,
+           .topology = state.topology,
+           .metrics = state.metrics,
+           .tags = state.tags,
+           .optimizer_step = state.optimizer_step};
+  std::ranges::copy_if(
+      state.tensors, std::back_inserter(part->tensors),
+      [](const StateTensor& tensor) { return tensor.role != TensorRole::kOptimizer; });
   return *part;
 }
 

@@ -227,10 +227,19 @@ TEST_F(TrainerHooksTest, TheOptimizerIsOptionalBothWays) {
   ToyTrainer first;
   CheckpointFlags flags = Saving(10);
   flags.save_optim = false;
+  first.training_state().items = {{.name = "loader", .value = {std::byte{7}}}};
+  first.training_state().topology = Topology{};
+  first.training_state().metrics = {{"loss", 0.5}};
+  first.training_state().tags = {"small"};
   VARVE_ASSERT_OK(Train(flags, 10, &first));
   Reopen();
-  EXPECT_THAT(store_->OpenCheckpoint("main", 10).value()->Find("m"),
-              FailsWith(StatusCode::kNotFound, "m"));
+  const auto saved = store_->OpenCheckpoint("main", 10).value();
+  EXPECT_THAT(saved->Find("m"), FailsWith(StatusCode::kNotFound, "m"));
+  EXPECT_THAT(saved->ListBytes().value(), ElementsAre("loader"));
+  EXPECT_EQ(saved->ReadTrainerProgress().value()->global_step, 10);
+  EXPECT_TRUE(saved->ReadTopology().value().has_value());
+  EXPECT_EQ(saved->info().metrics.at("loss"), 0.5);
+  EXPECT_THAT(saved->info().tags, ElementsAre("small"));
   ToyTrainer second;
   EXPECT_THAT(Train(Resuming(10), 20, &second), FailsWith(StatusCode::kInvalidArgument, "m"));
   flags = Resuming(10);
