@@ -339,7 +339,6 @@ bool SavePipeline::SharesKnown(Piece* piece, Worker* worker) {
 Status SavePipeline::FetchRaw(Piece* piece) const {
   const SaveTensor& t = *piece->tensor;
   const ChunkGeometry geometry = t.Geometry();
-  const uint64_t offset = geometry.ChunkOffset(piece->chunk);
   const uint64_t bytes = geometry.ChunkBytes(piece->chunk);
   if (t.chunks != nullptr) {
     VARVE_ASSIGN_OR_RETURN(piece->raw, t.chunks->Read(piece->chunk, &piece->gathered));
@@ -348,16 +347,9 @@ Status SavePipeline::FetchRaw(Piece* piece) const {
                               std::to_string(piece->raw.size()) + " bytes, expected " +
                               std::to_string(bytes));
   }
-  if (t.strides().empty()) {
-    piece->raw = {t.bytes() + offset, bytes};
-  } else {
-    const size_t element_bytes = BytesOf(t.dtype, 1);
-    piece->gathered.resize(bytes);
-    Strides(t.shape, t.strides())
-        .Gather(t.bytes(), element_bytes, static_cast<int64_t>(offset / element_bytes),
-                piece->gathered);
-    piece->raw = piece->gathered;
-  }
+  piece->raw =
+      DenseBytes({.dtype = t.dtype, .shape = t.shape, .data = t.data, .strides = t.strides()},
+                 geometry.ChunkOffset(piece->chunk), bytes, &piece->gathered);
   return Status::Ok();
 }
 

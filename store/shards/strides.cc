@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/bytes_of.h"
+
 namespace varve::internal {
 
 bool IsDense(std::span<const int64_t> shape, std::span<const int64_t> strides) {
@@ -13,6 +15,17 @@ bool IsDense(std::span<const int64_t> shape, std::span<const int64_t> strides) {
     stride *= shape[i];
   }
   return true;
+}
+
+std::span<const std::byte> DenseBytes(const TensorView& tensor, uint64_t offset, uint64_t num_bytes,
+                                      std::vector<std::byte>* gathered) {
+  const auto* const data = static_cast<const std::byte*>(tensor.data);
+  if (IsDense(tensor.shape, tensor.strides)) return {data + offset, num_bytes};
+  const size_t element_bytes = BytesOf(tensor.dtype, 1);
+  gathered->resize(num_bytes);
+  Strides(tensor.shape, tensor.strides)
+      .Gather(data, element_bytes, static_cast<int64_t>(offset / element_bytes), *gathered);
+  return *gathered;
 }
 
 Strides::Strides(std::span<const int64_t> shape, std::span<const int64_t> strides)

@@ -11,11 +11,18 @@
 #include <vector>
 
 #include "store/shards/strided_copy.h"
+#include "varve/tensor.h"
 
 namespace varve::internal {
 
 // True when these strides, in elements, are those of dense row-major order. Empty means dense.
 bool IsDense(std::span<const int64_t> shape, std::span<const int64_t> strides);
+
+// Returns `num_bytes` bytes of a tensor from `offset` on, in row-major order. A dense tensor has
+// them where they lie. Those of any other tensor are gathered into `*gathered`. Precondition: they
+// are whole elements of the tensor.
+std::span<const std::byte> DenseBytes(const TensorView& tensor, uint64_t offset, uint64_t num_bytes,
+                                      std::vector<std::byte>* gathered);
 
 // The axes of a tensor. Axes that can be walked as one are joined, so that equal places have equal
 // strides, however they are written.

@@ -5,7 +5,7 @@
 #include <exception>
 #include <new>
 
-#include "base/bytes_of.h"
+#include "store/format/record.h"
 #include "store/shards/strides.h"
 #include "trainer_hooks/save/tensor_places.h"
 
@@ -18,24 +18,21 @@ constexpr uint64_t kReplicasSeed = 0x7661727665;
 // Elements that are digested at a time, whatever their type. They fill whole bytes, even if one
 // element does not. They are few, because each thread has memory for so many elements with strides:
 // 256 KiB of the largest.
-constexpr uint64_t kChunkElements = uint64_t{32} << 10;
+constexpr uint32_t kChunkElements = uint32_t{32} << 10;
 
-uint64_t ElementsOf(const StateTensor& tensor) {
-  uint64_t elements = 1;
-  for (const int64_t size : tensor.shape) elements *= static_cast<uint64_t>(size);
-  return elements;
+ChunkGeometry GeometryOfReplica(const StateTensor& tensor) {
+  return GeometryOf(tensor.dtype, tensor.shape, kChunkElements);
 }
 
-std::span<const std::byte> DenseChunk(const StateTensor& tensor, uint64_t chunk) {
-  const auto* data = static_cast<const std::byte*>(tensor.data);
-  const auto bits = static_cast<uint64_t>(DTypeBits(tensor.dtype));
-  const uint64_t first = chunk * kChunkElements;
-  const uint64_t count = std::min(kChunkElements, ElementsOf(tensor) - first);
-  return {data + first * bits / 8, count * bits / 8};
-}
-
-uint64_t NumChunks(const StateTensor& tensor) {
-  return (ElementsOf(tensor) + kChunkElements - 1) / kChunkElements;
+// `gathered` is not used if the tensor is dense.
+std::span<const std::byte> BytesOfChunk(const StateTensor& tensor, uint64_t chunk,
+                                        std::vector<std::byte>* gathered) {
+  const ChunkGeometry geometry = GeometryOfReplica(tensor);
+  return DenseBytes({.dtype = tensor.dtype,
+                     .shape = tensor.shape,
+                     .data = tensor.data,
+                     .strides = tensor.strides},
+                    geometry.ChunkOffset(chunk), geometry.ChunkBytes(chunk), gathered);
 }
 
 }  // namespace
@@ -43,8 +40,9 @@ uint64_t NumChunks(const StateTensor& tensor) {
 std::vector<DeviceTensorSource::Chunk> DeviceChunksOf(std::span<const StateTensor* const> tensors) {
   std::vector<DeviceTensorSource::Chunk> chunks;
   for (const StateTensor* const tensor : tensors) {
-    for (uint64_t chunk = 0; chunk < NumChunks(*tensor); ++chunk) {
-      chunks.push_back({tensor->device, DenseChunk(*tensor, chunk)});
+    const uint64_t n = GeometryOfReplica(*tensor).NumChunks();
+    for (uint64_t chunk = 0; chunk < n; ++chunk) {
+      chunks.push_back({tensor->device, BytesOfChunk(*tensor, chunk, nullptr)});
     }
   }
   return chunks;
@@ -54,7 +52,7 @@ ReplicaDigests::ReplicaDigests(std::span<const StateTensor> tensors, DeviceTenso
                                int num_threads)
     : tensors_(tensors), digests_(tensors_.size()) {
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    const auto n = static_cast<uint32_t>(NumChunks(tensors_[i]));
+    const auto n = static_cast<uint32_t>(GeometryOfReplica(tensors_[i]).NumChunks());
     digests_[i].resize(n);
     auto& chunks = tensors_[i].device == kHost ? chunks_ : device_chunks_;
     for (uint32_t chunk = 0; chunk < n; ++chunk) chunks.emplace_back(i, chunk);
@@ -84,7 +82,8 @@ void ReplicaDigests::Work() {
     std::vector<std::byte> gathered;
     for (size_t i = next_++; i < chunks_.size(); i = next_++) {
       const auto [tensor, chunk] = chunks_[i];
-      digests_[tensor][chunk] = DigestChunk(tensors_[tensor], chunk, &gathered);
+      digests_[tensor][chunk] =
+          ComputeDigest(kReplicasSeed, BytesOfChunk(tensors_[tensor], chunk, &gathered));
     }
   } catch (const std::exception&) {  // of what runs here only memory can be missing
     is_out_of_memory_ = true;  // not the error itself: there may be no memory for that, either
@@ -100,21 +99,6 @@ Status ReplicaDigests::DigestOnDevices(DeviceTensorSource* devices) {
     digests_[tensor][chunk] = digests[i];
   }
   return Status::Ok();
-}
-
-Digest ReplicaDigests::DigestChunk(const StateTensor& tensor, uint64_t chunk,
-                                   std::vector<std::byte>* gathered) const {
-  if (IsDense(tensor.shape, tensor.strides)) {
-    return ComputeDigest(kReplicasSeed, DenseChunk(tensor, chunk));
-  }
-  const uint64_t element_bytes = BytesOf(tensor.dtype, 1);
-  const uint64_t first = chunk * kChunkElements;
-  const uint64_t count = std::min(kChunkElements, ElementsOf(tensor) - first);
-  gathered->resize(count * element_bytes);
-  Strides(tensor.shape, tensor.strides)
-      .Gather(static_cast<const std::byte*>(tensor.data), element_bytes,
-              static_cast<int64_t>(first), *gathered);
-  return ComputeDigest(kReplicasSeed, *gathered);
 }
 
 Result<std::vector<Digest>> ReplicaDigests::Finish() {

@@ -43,8 +43,6 @@ class ReplicaDigests {
  private:
   void Work();
   Status DigestOnDevices(DeviceTensorSource* devices);
-  Digest DigestChunk(const StateTensor& tensor, uint64_t chunk,
-                     std::vector<std::byte>* gathered) const;
 
   const std::span<const StateTensor> tensors_;
   std::vector<std::vector<Digest>> digests_;           // of each tensor's chunks

@@ -25,13 +25,13 @@ class Stage::Source : public ChunkSource {
   bool AreUnchanged() const override {
     const StageLayout::Memory& memory = *named_->memory;
     return std::ranges::all_of(
-        std::span(stage_->chunks_).subspan(memory.first_chunk, memory.num_chunks),
+        std::span(stage_->chunks_).subspan(memory.first_chunk, memory.geometry.NumChunks()),
         [](const Chunk& c) { return c.where == Where::kUnchanged; });
   }
   Result<std::span<const std::byte>> Read(uint64_t i, std::vector<std::byte>* buffer) override {
     const Chunk& c = chunk(i);
     if (c.where == Where::kStaged) {
-      return std::span<const std::byte>(c.copy, named_->memory->ChunkBytes(i));
+      return std::span<const std::byte>(c.copy, named_->memory->geometry.ChunkBytes(i));
     }
     if (c.where == Where::kLive) return ReadLive(i, buffer);
     return Status::NotFound("chunk " + std::to_string(i) +
@@ -55,7 +55,7 @@ class Stage::Source : public ChunkSource {
       const std::span<const std::byte> bytes = memory.Look(i, buffer);
       if (bytes.data() != buffer->data()) buffer->assign(bytes.begin(), bytes.end());
     } else {
-      buffer->resize(memory.ChunkBytes(i));
+      buffer->resize(memory.geometry.ChunkBytes(i));
       VARVE_RETURN_IF_ERROR(
           stage_->devices_->Read({memory.tensor->device, memory.Bytes(i)}, *buffer));
     }

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes_of.h"
 #include "store/save/chunk_source.h"
 #include "store/shards/strides.h"
 
@@ -13,18 +12,15 @@ namespace varve::internal {
 
 std::span<const std::byte> StageLayout::Memory::Look(uint64_t i,
                                                      std::vector<std::byte>* gathered) const {
-  if (tensor->strides.empty()) return Bytes(i);
-  const auto* data = static_cast<const std::byte*>(tensor->data);
-  const size_t element_bytes = BytesOf(tensor->dtype, 1);
-  gathered->resize(ChunkBytes(i));
-  Strides(tensor->shape, tensor->strides)
-      .Gather(data, element_bytes, static_cast<int64_t>(i * chunk_bytes / element_bytes),
-              *gathered);
-  return *gathered;
+  return DenseBytes({.dtype = tensor->dtype,
+                     .shape = tensor->shape,
+                     .data = tensor->data,
+                     .strides = tensor->strides},
+                    geometry.ChunkOffset(i), geometry.ChunkBytes(i), gathered);
 }
 
 CopyTraits StageLayout::Named::Traits() const {
-  return {tensor->dtype, tensor->strides.empty(), memory->num_chunks};
+  return {tensor->dtype, tensor->strides.empty(), memory->geometry.NumChunks()};
 }
 
 Result<std::shared_ptr<const StageLayout>> StageLayout::Make(
@@ -44,12 +40,11 @@ Status StageLayout::ListMemories() {
     const StateTensor& tensor = tensors[i];
     const size_t first = tensors_->firsts[i];
     if (first == i) {
-      VARVE_ASSIGN_OR_RETURN(const uint64_t bytes, NumBytes(tensor.dtype, tensor.shape));
-      const uint64_t chunk_bytes = BytesOf(tensor.dtype, ElementsPerChunk(tensor.dtype));
-      memories_.push_back({.tensor = &tensor,
-                           .bytes = bytes,
-                           .chunk_bytes = chunk_bytes,
-                           .num_chunks = (bytes + chunk_bytes - 1) / chunk_bytes});
+      VARVE_RETURN_IF_ERROR(NumBytes(tensor.dtype, tensor.shape).status());
+      const uint32_t elements_per_chunk = ElementsPerChunk(tensor.dtype);
+      memories_.push_back(
+          {.tensor = &tensor,
+           .geometry = GeometryOf(tensor.dtype, tensor.shape, elements_per_chunk)});
     }
     named_[i] = {.tensor = &tensor,
                  .memory = first == i ? &memories_.back() : named_[first].memory,
@@ -85,7 +80,7 @@ void StageLayout::ListChunks() {
   for (const std::vector<Memory*>& memories : {on_devices, on_host}) {
     for (Memory* const memory : memories) {
       memory->first_chunk = chunks_.size();
-      for (uint64_t i = 0; i < memory->num_chunks; ++i) {
+      for (uint64_t i = 0; i < memory->geometry.NumChunks(); ++i) {
         chunks_.push_back({memory, i});
         if (memory->is_on_host()) continue;
         device_chunks_.push_back({memory->tensor->device, memory->Bytes(i), i == 0});

@@ -5,7 +5,6 @@
 // thread may use it.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "store/format/record.h"
 #include "store/save/save_order.h"
 #include "trainer_hooks/state/save_state.h"
 #include "varve/device_tensor_source.h"
@@ -26,21 +26,15 @@ class StageLayout {
   // `first_chunk`.
   struct Memory {
     const StateTensor* tensor = nullptr;  // its first name
-    uint64_t bytes = 0;
-    uint64_t chunk_bytes = 0;  // of every chunk but the last
+    ChunkGeometry geometry;
     size_t first_chunk = 0;
-    uint64_t num_chunks = 0;
     int64_t uses = 0;  // reads of each chunk by a save: one a name, one a tensor derived from it
     bool is_listed = false;
 
-    uint64_t ChunkBytes(uint64_t i) const { return std::min(chunk_bytes, bytes - i * chunk_bytes); }
     bool is_on_host() const { return tensor->device == kHost; }
-    // Precondition: the tensor is dense.
-    std::span<const std::byte> Bytes(uint64_t i) const {
-      return {static_cast<const std::byte*>(tensor->data) + i * chunk_bytes, ChunkBytes(i)};
-    }
-    // Returns the bytes of a chunk on the host where they lie. If the tensor is strided, returns
-    // them gathered.
+    // Returns the bytes of a chunk where they lie. Precondition: the tensor is dense.
+    std::span<const std::byte> Bytes(uint64_t i) const { return Look(i, nullptr); }
+    // The same of any tensor on the host. If the tensor is strided, returns the bytes gathered.
     std::span<const std::byte> Look(uint64_t i, std::vector<std::byte>* gathered) const;
   };
   // One name of a memory.
@@ -59,7 +53,7 @@ class StageLayout {
     uint64_t chunk = 0;
 
     size_t number() const { return memory->first_chunk + chunk; }
-    uint64_t bytes() const { return memory->ChunkBytes(chunk); }
+    uint64_t bytes() const { return memory->geometry.ChunkBytes(chunk); }
   };
 
   // kInvalidArgument: a tensor has more bytes than there can be.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer_hooks/save/staging_check.h"
 
-#include <algorithm>
 #include <random>
 #include <utility>
 
+#include "store/format/record.h"
 #include "store/save/chunk_source.h"
 #include "store/shards/strides.h"
 
@@ -12,15 +12,8 @@ namespace varve::internal {
 
 namespace {
 
-uint64_t NumElements(const StateTensor& tensor) {
-  uint64_t elements = 1;
-  for (const int64_t length : tensor.shape) elements *= static_cast<uint64_t>(length);
-  return elements;
-}
-
-uint64_t NumChunks(const StateTensor& tensor) {
-  const uint64_t per_chunk = ElementsPerChunk(tensor.dtype);
-  return (NumElements(tensor) + per_chunk - 1) / per_chunk;
+ChunkGeometry GeometryOfState(const StateTensor& tensor) {
+  return GeometryOf(tensor.dtype, tensor.shape, ElementsPerChunk(tensor.dtype));
 }
 
 }  // namespace
@@ -30,8 +23,8 @@ StagingCheck::StagingCheck(std::shared_ptr<const SaveState> state, double share,
   std::mt19937_64 random(round);
   for (size_t at = 0; at < state_->tensors->tensors.size(); ++at) {
     const StateTensor& tensor = state_->tensors->tensors[at];
-    if (tensor.device != kHost || NumElements(tensor) == 0) continue;
-    const uint64_t num_chunks = NumChunks(tensor);
+    const uint64_t num_chunks = GeometryOfState(tensor).NumChunks();
+    if (tensor.device != kHost || num_chunks == 0) continue;
     const uint64_t always = random() % num_chunks;
     for (uint64_t i = 0; i < num_chunks; ++i) {
       // Below 2^53 a double is exact, and 1 takes all.
@@ -47,19 +40,15 @@ StagingCheck::StagingCheck(std::shared_ptr<const SaveState> state, double share,
 Digest StagingCheck::DigestOf(const Chunk& chunk) const {
   constexpr uint64_t kSeed = 0;  // these are compared with one another alone
   const StateTensor& tensor = state_->tensors->tensors[chunk.tensor];
-  const uint64_t per_chunk = ElementsPerChunk(tensor.dtype);
-  const uint64_t first = chunk.index * per_chunk;
-  const uint64_t count = std::min(per_chunk, NumElements(tensor) - first);
-  const auto bits = static_cast<uint64_t>(DTypeBits(tensor.dtype));
-  const auto* data = static_cast<const std::byte*>(tensor.data);
-  // A chunk begins at a whole byte, whatever the dtype.
-  if (tensor.strides.empty()) {
-    return ComputeDigest(kSeed, {data + first * bits / 8, (count * bits + 7) / 8});
-  }
-  std::vector<std::byte> gathered(count * bits / 8);
-  Strides(tensor.shape, tensor.strides)
-      .Gather(data, bits / 8, static_cast<int64_t>(first), gathered);
-  return ComputeDigest(kSeed, gathered);
+  const ChunkGeometry geometry = GeometryOfState(tensor);
+  std::vector<std::byte> gathered;
+  const auto bytes =
+      DenseBytes({.dtype = tensor.dtype,
+                  .shape = tensor.shape,
+                  .data = tensor.data,
+                  .strides = tensor.strides},
+                 geometry.ChunkOffset(chunk.index), geometry.ChunkBytes(chunk.index), &gathered);
+  return ComputeDigest(kSeed, bytes);
 }
 
 Status StagingCheck::Compare() const {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -82,6 +83,20 @@ TEST(StridesTest, ScattersAndGathersAnyRun) {
       EXPECT_EQ(gathered, dense);
     }
   }
+}
+
+TEST(StridesTest, LooksAtDenseBytesWhereTheyLieAndGathersOthers) {
+  const std::array<uint16_t, 6> memory = {0, 1, 2, 3, 4, 5};
+  const Axes shape = {2, 3}, strides = {1, 2};
+  TensorView view{.dtype = DType::kU16, .shape = shape, .data = memory.data()};
+  EXPECT_EQ(static_cast<const void*>(DenseBytes(view, 2, 6, nullptr).data()), &memory[1]);
+  view.strides = strides;
+  std::vector<std::byte> gathered;
+  const std::span<const std::byte> bytes = DenseBytes(view, 2, 6, &gathered);
+  std::array<uint16_t, 3> values{};
+  ASSERT_EQ(bytes.size(), sizeof(values));
+  std::memcpy(values.data(), bytes.data(), sizeof(values));
+  EXPECT_EQ(values, (std::array<uint16_t, 3>{2, 4, 1}));
 }
 
 }  // namespace
