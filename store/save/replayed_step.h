@@ -20,12 +20,8 @@ struct ReplayedStep {
   static constexpr size_t kNumTensors = 3;
 
   AdamStep step;
-  SaveTensor* moment = nullptr;
-  SaveTensor* square = nullptr;
-  SaveTensor* weight = nullptr;
+  std::array<SaveTensor*, kNumTensors> tensors{};  // the first moment, the second, the weight
   bool is_together = false;  // for the pipeline: its chunks go through side by side
-
-  std::array<SaveTensor*, kNumTensors> tensors() const { return {moment, square, weight}; }
 };
 
 // Marks the tensors of each parameter of the hint (SaveTensor::Extra::step). What does not fit the
@@ -33,9 +29,5 @@ struct ReplayedStep {
 // one parameter.
 std::vector<std::unique_ptr<ReplayedStep>> LinkSteps(const OptimizerStep& step,
                                                      SaveTensors* tensors);
-
-// Returns the tensors in their order, but those of a step directly behind each other, where the
-// first of them was: the first moment, the second, the weight. Copies of any of these follow.
-std::vector<SaveTensor*> StepsTogether(const std::vector<SaveTensor*>& order);
 
 }  // namespace varve::internal

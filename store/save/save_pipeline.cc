@@ -224,9 +224,9 @@ bool SavePipeline::AddNextPieces(Job* job, ParentLists* lists) {
   if (next_tensor_ == tensors_.size()) return false;
   SaveTensor* const tensor = tensors_[next_tensor_];
   ReplayedStep* const step = tensor->step();
-  if (step != nullptr && tensor == step->moment && next_chunk_ == 0) {
+  if (step != nullptr && tensor == step->tensors[0] && next_chunk_ == 0) {
     const auto is_unchanged = [this](const SaveTensor* each) { return IsUnchanged(*each); };
-    step->is_together = std::ranges::none_of(step->tensors(), is_unchanged);
+    step->is_together = std::ranges::none_of(step->tensors, is_unchanged);
   }
   const bool is_step = step != nullptr && step->is_together;
   const bool is_whole = !is_step && next_chunk_ == 0 && IsUnchanged(*tensor);
@@ -240,7 +240,7 @@ bool SavePipeline::AddNextPieces(Job* job, ParentLists* lists) {
     return true;
   }
   for (size_t i = 0; i < ReplayedStep::kNumTensors; ++i) {
-    AddPiece(step->tensors()[i], next_chunk_, job, lists);
+    AddPiece(step->tensors[i], next_chunk_, job, lists);
     job->pieces[job->num_pieces - 1].in_step = i;
   }
   if (++next_chunk_ == tensor->Geometry().NumChunks()) {

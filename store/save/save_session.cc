@@ -73,10 +73,6 @@ Status CheckReplicas(std::span<const SaveTensor* const> shards) {
   return Status::Ok();
 }
 
-CopyTraits TraitsOf(const SaveTensor& tensor) {
-  return {tensor.dtype, tensor.strides().empty(), tensor.Geometry().NumChunks()};
-}
-
 }  // namespace
 
 SaveSession::SaveSession(StoreImpl* store, CheckpointId id, const SaveOptions& options)
@@ -228,12 +224,16 @@ Result<SaveReport> SaveSession::Commit() {
   const Status status = Guarded("committing", [&]() -> Status {
     if (sorted_.size() != tensors_.size()) FindParents();
     VARVE_RETURN_IF_ERROR(CheckShards(CheckGeometry));
-    std::vector<SaveTensor*> order;
-    if (LinkMasters() || !tensors_.are_sorted()) {
-      order = MastersBeforeCopies<SaveTensor>(&tensors_.all());
-    }
+    const auto find = [this](std::string_view name, uint32_t shard) {
+      return tensors_.Find(name, shard);
+    };
+    const bool has_copies =
+        store_->options().compression != Compression::kNone && LinkMasters(&tensors_.all(), find);
     const std::vector<std::unique_ptr<ReplayedStep>> steps = LinkSteps();
-    if (!steps.empty()) order = StepsTogether(order.empty() ? sorted_ : order);
+    std::vector<SaveTensor*> order;
+    if (has_copies || !steps.empty() || !tensors_.are_sorted()) {
+      order = SaveOrder<SaveTensor>(&tensors_.all());
+    }
     VARVE_RETURN_IF_ERROR(pipeline.Run(order.empty() ? sorted_ : order, &tensors_));
     order = {};
     VARVE_RETURN_IF_ERROR(CheckShards(CheckReplicas));
@@ -343,21 +343,6 @@ std::shared_ptr<const SavedLists> SaveSession::saved_lists() const {
     saved->lists.insert(saved->lists.end(), lists.begin(), lists.end());
   }
   return saved;
-}
-
-// Connects rounded copies with their masters, and says whether there are any.
-bool SaveSession::LinkMasters() {
-  if (store_->options().compression == Compression::kNone) return false;
-  bool are_any = false;
-  for (SaveTensor& tensor : tensors_.all()) {
-    if (tensor.derived_from().empty()) continue;
-    SaveTensor* const master = tensors_.Find(tensor.derived_from(), tensor.shard);
-    if (master != nullptr && MayBeRoundedCopy(TraitsOf(tensor), TraitsOf(*master))) {
-      tensor.extra->master = master;
-      are_any = true;
-    }
-  }
-  return are_any;
 }
 
 // Only what is compared with a parent can be predicted from it.

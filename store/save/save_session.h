@@ -120,7 +120,6 @@ class SaveSession : public CheckpointWriter {
   void FindParents();
   Status FindParent(Cursor* records, TensorRecord* record, SaveTensor* tensor);
   Status CheckShards(Status (*check)(std::span<const SaveTensor* const>)) const;
-  bool LinkMasters();
   std::vector<std::unique_ptr<ReplayedStep>> LinkSteps();
   Status CommitPipeline(SavePipeline* pipeline);
   Status GiveWay(StepKey key, std::optional<StepKey>* parent, ReferenceCounts* counts,

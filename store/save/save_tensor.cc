@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "store/save/replayed_step.h"
 #include "store/shards/strides.h"
 
 namespace varve::internal {
@@ -39,6 +40,10 @@ bool IsBefore(const SaveTensor* a, const SaveTensor* b) {
 }
 
 }  // namespace
+
+std::span<SaveTensor* const> SaveTensor::together() const {
+  return step() != nullptr ? step()->tensors : std::span<SaveTensor* const>();
+}
 
 SaveTensor* SaveTensors::Add(const TensorView& view) {
   const std::optional<Place> place = FindPlace(view.name, view.shard);

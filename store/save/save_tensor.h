@@ -19,6 +19,7 @@
 
 #include "store/format/record.h"
 #include "store/save/chunk_source.h"
+#include "store/save/save_order.h"
 #include "varve/tensor.h"
 
 namespace varve::internal {
@@ -75,7 +76,11 @@ struct SaveTensor {
     return extra != nullptr ? extra->alias_of : std::string_view();
   }
   SaveTensor* master() const { return extra != nullptr ? extra->master : nullptr; }
+  // Precondition: it is derived from another.
+  void SetMaster(SaveTensor* of) { extra->master = of; }
   ReplayedStep* step() const { return extra != nullptr ? extra->step : nullptr; }
+  // The tensors of its step. Empty: it has none.
+  std::span<SaveTensor* const> together() const;
   std::span<const ListAddress> parent_lists() const {
     return {first_parent_list, NumLists(parent_chunks)};
   }
@@ -83,6 +88,7 @@ struct SaveTensor {
     return {first_list, first_list != nullptr ? NumLists(Geometry().NumChunks()) : 0};
   }
   ChunkGeometry Geometry() const { return GeometryOf(dtype, shape, ElementsPerChunk(dtype)); }
+  CopyTraits Traits() const { return {dtype, strides().empty(), Geometry().NumChunks()}; }
   const std::byte* bytes() const { return static_cast<const std::byte*>(data); }
   TensorRecordView Record(uint64_t save_id) const {
     return {{.name = name,

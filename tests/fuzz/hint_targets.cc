@@ -16,6 +16,7 @@
 #include "base/util.h"
 #include "codec/frame.h"
 #include "store/save/replayed_step.h"
+#include "store/save/save_order.h"
 #include "tests/codec/predict/optimizer.h"
 #include "tests/fuzz/targets.h"
 
@@ -212,15 +213,14 @@ void SaveWithHint(std::span<const std::byte> input) {
   HintReader kinds(how);
   HintedSave save(state, &kinds);
   const auto steps = LinkSteps(hint, &save.tensors);
-  std::vector<SaveTensor*> order;
-  for (SaveTensor& tensor : save.tensors.all()) order.push_back(&tensor);
-  const std::vector<SaveTensor*> together = StepsTogether(order);
-  Require(std::set(together.begin(), together.end()).size() == order.size() &&
-          together.size() == order.size());
+  const std::vector<SaveTensor*> order = SaveOrder<SaveTensor>(&save.tensors.all());
+  Require(std::set(order.begin(), order.end()).size() == save.tensors.size() &&
+          order.size() == save.tensors.size());
   for (const auto& step : steps) {
     const auto states = [&](const std::array<Raw, kNumHintTensors>& raws) {
-      return AdamState{raws[save.IndexOf(step->moment)], raws[save.IndexOf(step->square)],
-                       raws[save.IndexOf(step->weight)]};
+      const auto [moment, square, weight] = step->tensors;
+      return AdamState{raws[save.IndexOf(moment)], raws[save.IndexOf(square)],
+                       raws[save.IndexOf(weight)]};
     };
     const AdamState before = states(save.state.before), after = states(save.state.after);
     const AdamRecipe recipe = FitAdam(step->step, before, after);

@@ -19,10 +19,6 @@ std::span<const std::byte> StageLayout::Memory::Look(uint64_t i,
                     geometry.ChunkOffset(i), geometry.ChunkBytes(i), gathered);
 }
 
-CopyTraits StageLayout::Named::Traits() const {
-  return {tensor->dtype, tensor->strides.empty(), memory->geometry.NumChunks()};
-}
-
 Result<std::shared_ptr<const StageLayout>> StageLayout::Make(
     std::shared_ptr<const StateTensors> tensors) {
   const std::shared_ptr<StageLayout> layout(new StageLayout(std::move(tensors)));
@@ -42,9 +38,8 @@ Status StageLayout::ListMemories() {
     if (first == i) {
       VARVE_RETURN_IF_ERROR(NumBytes(tensor.dtype, tensor.shape).status());
       const uint32_t elements_per_chunk = ElementsPerChunk(tensor.dtype);
-      memories_.push_back(
-          {.tensor = &tensor,
-           .geometry = GeometryOf(tensor.dtype, tensor.shape, elements_per_chunk)});
+      memories_.push_back({.tensor = &tensor,
+                           .geometry = GeometryOf(tensor.dtype, tensor.shape, elements_per_chunk)});
     }
     named_[i] = {.tensor = &tensor,
                  .memory = first == i ? &memories_.back() : named_[first].memory,
@@ -55,24 +50,19 @@ Status StageLayout::ListMemories() {
 }
 
 void StageLayout::LinkMasters() {
-  const auto is_copy = [](const Named& named) { return !named.tensor->derived_from.empty(); };
-  if (std::ranges::none_of(named_, is_copy)) return;
   std::map<std::pair<std::string_view, uint32_t>, Named*> by_name;  // and number
-  for (Named& named : named_) {
-    by_name.try_emplace({std::string_view(named.tensor->name), named.shard}, &named);
-  }
-  for (Named& named : named_) {
-    if (!is_copy(named)) continue;
-    const auto it = by_name.find({named.tensor->derived_from, named.shard});
-    if (it == by_name.end() || !MayBeRoundedCopy(named.Traits(), it->second->Traits())) continue;
-    named.copied_from = it->second;
-    ++named.copied_from->memory->uses;
-  }
+  internal::LinkMasters(&named_, [&](std::string_view name, uint32_t shard) {
+    if (by_name.empty()) {
+      for (Named& named : named_) by_name.try_emplace({named.tensor->name, named.shard}, &named);
+    }
+    const auto it = by_name.find({name, shard});
+    return it != by_name.end() ? it->second : nullptr;
+  });
 }
 
 void StageLayout::ListChunks() {
   std::vector<Memory*> on_devices, on_host;
-  for (const Named* const named : MastersBeforeCopies<Named>(&named_)) {
+  for (const Named* const named : SaveOrder<Named>(&named_)) {
     Memory* const memory = named->memory;
     if (std::exchange(memory->is_listed, true)) continue;
     (memory->is_on_host() ? on_host : on_devices).push_back(memory);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,8 +45,17 @@ class StageLayout {
     Named* copied_from = nullptr;  // what it is the rounded copy of, chunk by chunk
     uint32_t shard = 0;            // its number among those of its name
 
+    // These are for save_order.h.
+    std::string_view derived_from() const { return tensor->derived_from; }
+    CopyTraits Traits() const {
+      return {tensor->dtype, tensor->strides.empty(), memory->geometry.NumChunks()};
+    }
     Named* master() const { return copied_from; }
-    CopyTraits Traits() const;
+    void SetMaster(Named* of) {
+      copied_from = of;
+      ++of->memory->uses;
+    }
+    std::span<Named* const> together() const { return {}; }  // a stage knows no steps
   };
   // One chunk: number `chunk` of a memory.
   struct Place {
