@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "varve/result.h"
@@ -215,6 +216,13 @@ class ReadRequest {
   std::span<const std::byte> padding_;
 };
 
+// What is known of the shards of a checkpoint. Without details, each info lacks the number of
+// chunks, role, alias_of and derived_from.
+struct ShardOutline {
+  std::vector<TensorInfo> shards;  // ordered by name, then number
+  bool has_details = true;
+};
+
 // Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped, replaced or
 // moved to another run while a reader of it is open, calls of the reader may return kNotFound. They
 // never return wrong bytes. A step that was replaced or moved can be opened again. There is one
@@ -235,6 +243,11 @@ class CheckpointReader {
   virtual Result<std::vector<TensorInfo>> List() const = 0;
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
+  // As ListShards. A group answers from its catalogue. So it opens no member and gives no details.
+  virtual Result<ShardOutline> OutlineShards() const {
+    VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> shards, ListShards());
+    return ShardOutline{std::move(shards)};
+  }
   // Returns the shard with this number. With kAllShards, returns the global tensor. A tensor that
   // was saved without layouts has no global tensor. Its shard 0 is returned instead, even if there
   // are other shards. kNotFound names the tensor and the step.
@@ -263,6 +276,11 @@ class CheckpointReader {
   // The trainer progress and the topology of the save. nullopt: the save set none.
   virtual Result<std::optional<TrainerProgress>> ReadTrainerProgress() const = 0;
   virtual Result<std::optional<Topology>> ReadTopology() const = 0;
+  // The trainer progress as one rank needs it. A group opens no members but those of rank 0 and of
+  // this rank. So random number generators that only other ranks have saved may be missing.
+  virtual Result<std::optional<TrainerProgress>> ReadTrainerProgressFor(uint32_t /*rank*/) const {
+    return ReadTrainerProgress();
+  }
 
  protected:
   CheckpointReader() = default;

@@ -63,6 +63,9 @@ class GuardedReader final : public Base {
   Result<std::vector<TensorInfo>> ListShards() const override {
     return Guarded("listing shards", [&] { return Base::ListShards(); });
   }
+  Result<ShardOutline> OutlineShards() const override {
+    return Guarded("listing shards", [&] { return Base::OutlineShards(); });
+  }
   Result<TensorInfo> Find(std::string_view name, uint32_t shard) const override {
     return Guarded("finding a tensor", [&] { return Base::Find(name, shard); });
   }
@@ -84,6 +87,10 @@ class GuardedReader final : public Base {
   }
   Result<std::optional<TrainerProgress>> ReadTrainerProgress() const override {
     return Guarded("reading the trainer's progress", [&] { return Base::ReadTrainerProgress(); });
+  }
+  Result<std::optional<TrainerProgress>> ReadTrainerProgressFor(uint32_t rank) const override {
+    return Guarded("reading the trainer's progress",
+                   [&] { return Base::ReadTrainerProgressFor(rank); });
   }
   Result<std::optional<Topology>> ReadTopology() const override {
     return Guarded("reading the topology", [&] { return Base::ReadTopology(); });

@@ -47,7 +47,7 @@ class GroupReader : public ShardedReader {
   const CheckpointInfo& info() const override { return info_; }
   Result<std::vector<StoredShard>> FindStored(std::string_view name) const override;
   Result<std::vector<StoredShard>> FindByPrefix(std::string_view prefix) const override;
-  Result<Outline> OutlineShards() const override;
+  Result<ShardOutline> OutlineShards() const override;
   Status WithFrozenView(const std::function<Status()>& read) const override {
     return Explain(read());  // what is pinned stays as it is
   }
@@ -230,11 +230,11 @@ Result<std::vector<StoredShard>> GroupReader::FindByPrefix(std::string_view pref
 }
 
 // From the catalogue alone: a job of many ranks does not open every member on every rank.
-Result<Outline> GroupReader::OutlineShards() const {
+Result<ShardOutline> GroupReader::OutlineShards() const {
   const auto sections = catalogue_->FindByPrefix("");
   if (!sections.ok()) return Explain(sections.status());
-  Outline outline{.infos = {}, .has_details = false};
-  std::vector<TensorInfo>& infos = outline.infos;
+  ShardOutline outline{.shards = {}, .has_details = false};
+  std::vector<TensorInfo>& infos = outline.shards;
   for (const auto& section : *sections) {
     for (const CatalogueShard& shard : section) {
       const bool same_name = !infos.empty() && infos.back().name == shard.name;

@@ -38,12 +38,6 @@ Result<std::vector<TensorInfo>> ShardedReader::ListShards() const {
   return MakeTensorInfos(std::move(shards));
 }
 
-Result<Outline> ShardedReader::OutlineShards() const {
-  Outline outline;
-  VARVE_ASSIGN_OR_RETURN(outline.infos, ListShards());
-  return outline;
-}
-
 Result<std::vector<StoredShard>> ShardedReader::FindMatching(std::string_view glob) const {
   const std::string_view prefix = glob.substr(0, glob.find('*'));
   const bool by_prefix = IsGlob(glob) && !prefix.empty();

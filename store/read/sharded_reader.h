@@ -26,14 +26,6 @@ struct StoredShard {
   std::optional<uint32_t> rank;  // the rank that holds it, in a group
 };
 
-// The infos of tensors or shards. Without details they lack the number of chunks, role, alias_of
-// and derived_from.
-struct Outline {
-  std::vector<TensorInfo> infos;
-  bool has_details = true;
-};
-
-// Every reader from OpenCheckpoint is one.
 class ShardedReader : public CheckpointReader {
  public:
   // Returns null for a reader that a user of varve has made.
@@ -45,19 +37,12 @@ class ShardedReader : public CheckpointReader {
   // Returns the shards whose names start with `prefix`, which must not be empty. There may be none.
   // It reads no others.
   virtual Result<std::vector<StoredShard>> FindByPrefix(std::string_view prefix) const = 0;
-  // Returns the trainer progress as one rank needs it: it may lack generators that only other ranks
-  // have saved, so that a group opens no members of theirs.
-  virtual Result<std::optional<TrainerProgress>> ReadTrainerProgressFor(uint32_t) const {
-    return ReadTrainerProgress();
-  }
   // Runs a read of what FindStored has returned, on one state of the store. It may run it again.
   // kNotFound: the checkpoint was removed meanwhile.
   virtual Status WithFrozenView(const std::function<Status()>& read) const = 0;
 
   Result<std::vector<TensorInfo>> List() const override;
   Result<std::vector<TensorInfo>> ListShards() const override;
-  // Returns what ListShards returns, or what is known of it without opening a member of a group.
-  virtual Result<Outline> OutlineShards() const;
   // Returns the shards whose names match. The cost is that of the names that start with the text
   // before the first star. kNotFound: a plain name does not exist.
   Result<std::vector<StoredShard>> FindMatching(std::string_view glob) const;

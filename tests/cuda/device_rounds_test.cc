@@ -89,7 +89,7 @@ TEST_F(DeviceRoundsTest, EachChunkIsReadOnceWhateverElseRanksHave) {
   for (const Rank& rank : ranks) rank.ExpectFilled();
   EXPECT_EQ(std::memcmp(ranks[3].added().data, h.bytes.data(), h.bytes.size()), 0);
   ExpectEachReadOnce(*reader);
-  EXPECT_EQ(reader->num_lists(), 4);  // one a rank
+  EXPECT_EQ(reader->num_lists(), 8);  // two a rank: to plan its load, and to read with the others
 }
 
 TEST_F(DeviceRoundsTest, AListThatCannotBeReadFailsAllRanks) {

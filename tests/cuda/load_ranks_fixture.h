@@ -17,29 +17,26 @@
 #include "store/save/chunk_source.h"
 #include "store/shards/overlap.h"
 #include "tests/cuda/device_fixture.h"
+#include "tests/support/forwarding_reader.h"
 #include "trainer_hooks/group/load_together.h"
 #include "varve/rank_group.h"
 
 namespace varve::internal::testing {
 
 // Counts how often each chunk is read, of a checkpoint whose tensors have one shard each.
-class CountingReader : public CheckpointReader {
+class CountingReader : public ForwardingReader {
  public:
-  explicit CountingReader(std::unique_ptr<CheckpointReader> reader) : reader_(std::move(reader)) {
-    for (const TensorInfo& info : reader_->ListShards().value()) {
+  explicit CountingReader(std::unique_ptr<CheckpointReader> counted)
+      : ForwardingReader(std::move(counted)) {
+    for (const TensorInfo& info : reader().ListShards().value()) {
       counts_[info.name].resize(info.num_chunks);
     }
   }
 
-  const CheckpointInfo& info() const override { return reader_->info(); }
-  Result<std::vector<TensorInfo>> List() const override { return reader_->List(); }
   Result<std::vector<TensorInfo>> ListShards() const override {
     const std::lock_guard lock(mutex_);
     ++num_lists_;
-    return reader_->ListShards();
-  }
-  Result<TensorInfo> Find(std::string_view name, uint32_t shard) const override {
-    return reader_->Find(name, shard);
+    return reader().ListShards();
   }
   Status Read(std::string_view name, std::span<std::byte> out) const override {
     return ReadMany(std::array{ReadRequest::Tensor(name, out)});
@@ -51,16 +48,8 @@ class CountingReader : public CheckpointReader {
   Status ReadMany(std::span<const ReadRequest> requests) const override {
     for (const ReadRequest& request : requests) Count(request);
     if (on_read_ != nullptr && !requests.empty()) on_read_();
-    return reader_->ReadMany(requests);
+    return reader().ReadMany(requests);
   }
-  Result<std::vector<std::string>> ListBytes() const override { return reader_->ListBytes(); }
-  Result<std::vector<std::byte>> ReadBytes(std::string_view name) const override {
-    return reader_->ReadBytes(name);
-  }
-  Result<std::optional<TrainerProgress>> ReadTrainerProgress() const override {
-    return reader_->ReadTrainerProgress();
-  }
-  Result<std::optional<Topology>> ReadTopology() const override { return reader_->ReadTopology(); }
 
   // Before each read of something, on its thread.
   void set_on_read(std::function<void()> on_read) { on_read_ = std::move(on_read); }
@@ -69,7 +58,7 @@ class CountingReader : public CheckpointReader {
 
  private:
   void Count(const ReadRequest& request) const {
-    const TensorInfo info = reader_->Find(request.name(), 0).value();
+    const TensorInfo info = reader().Find(request.name(), 0).value();
     const ShardLayout whole = ShardLayout::Whole(info.shape);
     ASSERT_TRUE(request.slice().empty());
     const std::lock_guard lock(mutex_);
@@ -82,7 +71,6 @@ class CountingReader : public CheckpointReader {
     }
   }
 
-  const std::unique_ptr<CheckpointReader> reader_;
   std::function<void()> on_read_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::vector<int>, std::less<>> counts_;  // by tensor, then chunk

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/util.h"
-#include "store/read/sharded_reader.h"
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/exchange.h"
 
@@ -107,12 +106,8 @@ class TogetherReader : public RegionReader {
   }
   Status ListOnce(const CheckpointReader& reader) {
     if (shards_.has_value()) return Status::Ok();
-    if (const ShardedReader* const sharded = ShardedReader::Of(reader); sharded != nullptr) {
-      VARVE_ASSIGN_OR_RETURN(Outline outline, sharded->OutlineShards());
-      shards_ = std::move(outline.infos);
-      return Status::Ok();
-    }
-    VARVE_ASSIGN_OR_RETURN(shards_, reader.ListShards());
+    VARVE_ASSIGN_OR_RETURN(ShardOutline outline, reader.OutlineShards());
+    shards_ = std::move(outline.shards);
     return Status::Ok();
   }
 

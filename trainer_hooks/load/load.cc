@@ -13,7 +13,6 @@
 #include "base/guarded.h"
 #include "base/seconds_since.h"
 #include "base/util.h"
-#include "store/read/sharded_reader.h"
 #include "store/shards/regions.h"
 #include "trainer_hooks/load/fill.h"
 #include "trainer_hooks/load/load_plan.h"
@@ -52,9 +51,8 @@ void NoteItems(const ItemPlan& items, bool may_be_dropped, Strictness strictness
 Result<Rest> ReadRest(const CheckpointReader& reader, const std::optional<Topology>& saved_by,
                       const LoadOptions& options, const TrainingState& into, LoadPlan* plan) {
   Rest rest;
-  const ShardedReader* const sharded = ShardedReader::Of(reader);
-  if (sharded != nullptr && options.rank.has_value() && !AreOtherRanks(saved_by, into.topology)) {
-    VARVE_ASSIGN_OR_RETURN(rest.trainer, sharded->ReadTrainerProgressFor(*options.rank));
+  if (options.rank.has_value() && !AreOtherRanks(saved_by, into.topology)) {
+    VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerProgressFor(*options.rank));
   } else {
     VARVE_ASSIGN_OR_RETURN(rest.trainer, reader.ReadTrainerProgress());
   }
@@ -119,12 +117,10 @@ Result<Fitted> Fit(const CheckpointReader& reader, std::vector<TensorInfo> store
 // list all of it, each rank would open the members of all.
 Result<Fitted> FindStored(const CheckpointReader& reader, const std::optional<Topology>& saved_by,
                           const LoadOptions& options, const TrainingState& into) {
-  if (const ShardedReader* const sharded = ShardedReader::Of(reader); sharded != nullptr) {
-    VARVE_ASSIGN_OR_RETURN(Outline outline, sharded->OutlineShards());
-    std::vector<TensorInfo> tensors = JoinShards(std::move(outline.infos));
-    VARVE_ASSIGN_OR_RETURN(Fitted fitted, Fit(reader, std::move(tensors), saved_by, options, into));
-    if (outline.has_details || !NeedsDetails(fitted.stored, fitted.options, into)) return fitted;
-  }
+  VARVE_ASSIGN_OR_RETURN(ShardOutline outline, reader.OutlineShards());
+  std::vector<TensorInfo> tensors = JoinShards(std::move(outline.shards));
+  VARVE_ASSIGN_OR_RETURN(Fitted fitted, Fit(reader, std::move(tensors), saved_by, options, into));
+  if (outline.has_details || !NeedsDetails(fitted.stored, fitted.options, into)) return fitted;
   VARVE_ASSIGN_OR_RETURN(auto stored, reader.List());
   return Fit(reader, std::move(stored), saved_by, options, into);
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "tests/support/forwarding_reader.h"
 #include "tests/trainer_hooks/state_fixture.h"
 
 namespace varve::internal::testing {
@@ -31,6 +32,18 @@ TEST_F(LoadTest, LoadsAllOfAState) {
   EXPECT_EQ(into.state.trainer.global_step, 1);
   EXPECT_EQ(into.state.metrics.at("loss"), 2);
   EXPECT_THAT(into.state.tags, ElementsAre("mine"));
+}
+
+TEST_F(LoadTest, LoadsThroughAReaderThatAUserMade) {
+  const TestTrainer saved = MixedPrecisionTrainer(1);
+  SaveState(5, saved.state);
+  const ForwardingReader reader(store_->OpenCheckpoint("main", 5).value());
+  TestTrainer into = MixedPrecisionTrainer(2);
+  const auto report = LoadState(reader, {.rank = 3}, &into.state);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(SameTensors(saved, into).size(), 17u);
+  EXPECT_EQ(into.state.trainer.global_step, 1);
+  EXPECT_EQ(into.state.items.size(), 2u);
 }
 
 TEST_F(LoadTest, ReplacesTheItems) {
