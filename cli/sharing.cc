@@ -8,6 +8,7 @@
 
 #include "base/stop.h"
 #include "store/ops/history.h"
+#include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -55,12 +56,11 @@ std::vector<Pair> Spread(std::vector<Pair> pairs, size_t count) {
 Result<CheckpointDiff> Compare(const Store& store, const Pair& pair,
                                std::vector<TensorBytes>* tensors) {
   const CheckpointId& id = pair.after.id;
-  VARVE_ASSIGN_OR_RETURN(const auto after, store.OpenCheckpoint(id.run, id.step));
+  VARVE_ASSIGN_OR_RETURN(const auto after, ShardedReader::Open(store, id.run, id.step));
   if (pair.before) {
     VARVE_ASSIGN_OR_RETURN(const auto before,
-                           store.OpenCheckpoint(pair.before->run, pair.before->step));
-    return DiffCheckpoints(*ShardedReader::Of(*before), *ShardedReader::Of(*after), {}, nullptr,
-                           tensors);
+                           ShardedReader::Open(store, pair.before->run, pair.before->step));
+    return DiffCheckpoints(*before, *after, {}, nullptr, tensors);
   }
   CheckpointDiff diff;
   VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> list, after->List());

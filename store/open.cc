@@ -7,6 +7,7 @@
 #include "store/format/group_file.h"
 #include "store/format/outside_stores.h"
 #include "store/group/group_store.h"
+#include "store/read/sharded_reader.h"
 #include "store/save/save_session.h"
 #include "varve/store.h"
 
@@ -79,6 +80,13 @@ Result<std::unique_ptr<CheckpointWriter>> Store::Begin(uint64_t step, const Save
     VARVE_ASSIGN_OR_RETURN(auto session, BeginSession(step, options));
     return std::unique_ptr<CheckpointWriter>(std::move(session));
   });
+}
+
+Result<std::unique_ptr<CheckpointReader>> Store::OpenCheckpoint(std::string_view run,
+                                                                uint64_t step) const {
+  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointReader> reader,
+                         ShardedReader::Open(*this, run, step));
+  return reader;
 }
 
 Opened Store::OpenForReading(const fs::path& path, const StoreOptions& options) {

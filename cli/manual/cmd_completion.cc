@@ -94,8 +94,8 @@ Result<std::vector<std::string>> TensorWords(const Store& store, const std::stri
   std::vector<std::string> names;
   if (IsGlob(typed)) return names;
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(step));
-  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
-  VARVE_ASSIGN_OR_RETURN(const auto tensors, ShardedReader::Of(*reader)->ListMatching(typed + "*"));
+  VARVE_ASSIGN_OR_RETURN(const auto reader, ShardedReader::Open(store, id.run, id.step));
+  VARVE_ASSIGN_OR_RETURN(const auto tensors, reader->ListMatching(typed + "*"));
   for (const TensorInfo& tensor : tensors) {
     if (names.empty() || names.back() != tensor.name) names.push_back(tensor.name);
   }

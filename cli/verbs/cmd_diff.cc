@@ -133,21 +133,20 @@ struct Comparison {
 };
 
 // The bar is gone when this returns.
-Result<CheckpointDiff> DiffOfTwoStores(const Context& context, const CheckpointReader& before,
-                                       const CheckpointReader& after, const DiffOptions& options) {
+Result<CheckpointDiff> DiffOfTwoStores(const Context& context, const ShardedReader& before,
+                                       const ShardedReader& after, const DiffOptions& options) {
   ProgressBar progress("diff", context.quiet());
-  return DiffCheckpoints(
-      *ShardedReader::Of(before), *ShardedReader::Of(after), options,
-      [&progress](uint64_t done, uint64_t total) { progress.Update(done, total); });
+  return DiffCheckpoints(before, after, options, [&progress](uint64_t done, uint64_t total) {
+    progress.Update(done, total);
+  });
 }
 
 // Opens the later checkpoint of another store. Errors name the store.
-Result<std::unique_ptr<CheckpointReader>> OpenOther(const Store& other,
-                                                    const DiffVerbOptions& options,
-                                                    CheckpointId* id) {
-  const auto open = [&]() -> Result<std::unique_ptr<CheckpointReader>> {
+Result<std::unique_ptr<ShardedReader>> OpenOther(const Store& other, const DiffVerbOptions& options,
+                                                 CheckpointId* id) {
+  const auto open = [&]() -> Result<std::unique_ptr<ShardedReader>> {
     VARVE_ASSIGN_OR_RETURN(*id, other.Resolve(options.after));
-    return other.OpenCheckpoint(id->run, id->step);
+    return ShardedReader::Open(other, id->run, id->step);
   };
   auto reader = open();
   if (!reader.ok()) return reader.status().WithContext(options.other);
@@ -168,7 +167,7 @@ Result<Comparison> Compare(const Context& context, const Store& store, const Sto
     return found;
   }
   VARVE_ASSIGN_OR_RETURN(const auto before,
-                         store.OpenCheckpoint(found.before.run, found.before.step));
+                         ShardedReader::Open(store, found.before.run, found.before.step));
   VARVE_ASSIGN_OR_RETURN(const auto after, OpenOther(*other, options, &found.after));
   VARVE_ASSIGN_OR_RETURN(found.diff, DiffOfTwoStores(context, *before, *after, diff_options));
   return found;

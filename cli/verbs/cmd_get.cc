@@ -24,7 +24,6 @@
 #include "cli/tensor_stream.h"
 #include "cli/verbs/reports.h"
 #include "cli/verbs/tensor_summary.h"
-#include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -45,14 +44,13 @@ constexpr uint64_t kMaxValues = 1'000'000;  // as many as anyone looks at; -o ha
 
 bool ToStandardOutput(const GetOptions& options) { return options.out == "-"; }
 
-Result<TensorInfo> FindTensor(const CheckpointReader& reader, const TensorChoice& options) {
+Result<TensorInfo> FindTensor(const ShardedReader& reader, const TensorChoice& options) {
   if (!options.shard.empty()) {
     VARVE_ASSIGN_OR_RETURN(const uint64_t shard, ParseNumber("--shard", options.shard, UINT32_MAX));
     return reader.Find(options.name, static_cast<uint32_t>(shard));
   }
   // A name with a star finds others, too.
-  VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors,
-                         ShardedReader::Of(reader)->ListMatching(options.name));
+  VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, reader.ListMatching(options.name));
   std::erase_if(tensors, [&](const TensorInfo& tensor) { return tensor.name != options.name; });
   if (tensors.empty()) return reader.Find(options.name);
   if (tensors.size() == 1) return tensors[0];
@@ -71,7 +69,7 @@ ordered_json Describe(const TensorInfo& tensor) {
 
 }  // namespace
 
-Result<Selection> SelectTensor(const CheckpointReader& reader, const TensorChoice& choice) {
+Result<Selection> SelectTensor(const ShardedReader& reader, const TensorChoice& choice) {
   Selection selection;
   VARVE_ASSIGN_OR_RETURN(selection.tensor, FindTensor(reader, choice));
   VARVE_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(choice.slice, selection.tensor.shape));
@@ -226,7 +224,7 @@ Outcome RunGet(const Context& context, const Store& store, const GetOptions& opt
   if (Outcome outcome = CheckOptions(context, options); !outcome.ok()) return outcome;
   const auto id = store.Resolve(options.step);
   if (!id.ok()) return id.status();
-  const auto reader = store.OpenCheckpoint(id->run, id->step);
+  const auto reader = ShardedReader::Open(store, id->run, id->step);
   if (!reader.ok()) return reader.status();
   const Result<Selection> selection = SelectTensor(**reader, options);
   if (!selection.ok()) return selection.status();

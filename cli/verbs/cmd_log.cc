@@ -38,9 +38,8 @@ Result<std::vector<std::string>> NamesOf(const Store& store, const LogOptions& o
   std::vector<std::string> names;
   VARVE_ASSIGN_OR_RETURN(const std::optional<uint64_t> newest, store.LatestStep(options.run));
   if (!newest) return names;
-  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(options.run, *newest));
-  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors,
-                         ShardedReader::Of(*reader)->ListMatching(options.name));
+  VARVE_ASSIGN_OR_RETURN(const auto reader, ShardedReader::Open(store, options.run, *newest));
+  VARVE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors, reader->ListMatching(options.name));
   for (const TensorInfo& tensor : tensors) {
     const bool is_new = names.empty() || names.back() != tensor.name;  // once for all its shards
     if (is_new) names.push_back(tensor.name);

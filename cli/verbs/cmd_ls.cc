@@ -15,7 +15,6 @@
 #include "cli/print.h"
 #include "cli/verbs/reports.h"
 #include "store/ops/stored_size.h"
-#include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -49,14 +48,13 @@ std::optional<uint64_t> StoredBytes(const StoredSizes& sizes, const LsEntry& ent
 
 }  // namespace
 
-Result<Listing> ListTensors(const CheckpointReader& reader, const LsOptions& options) {
-  const ShardedReader& sharded = *ShardedReader::Of(reader);
+Result<Listing> ListTensors(const ShardedReader& reader, const LsOptions& options) {
   Listing listing;
-  VARVE_ASSIGN_OR_RETURN(auto tensors, sharded.ListMatching(options.glob));
+  VARVE_ASSIGN_OR_RETURN(auto tensors, reader.ListMatching(options.glob));
   listing.entries = Gather(std::move(tensors));
   if (listing.entries.empty() && !IsGlob(options.glob)) return reader.Find(options.glob).status();
   if (options.stored) {
-    VARVE_ASSIGN_OR_RETURN(listing.stored, MeasureStored(sharded, options.glob));
+    VARVE_ASSIGN_OR_RETURN(listing.stored, MeasureStored(reader, options.glob));
   }
   return listing;
 }
@@ -77,7 +75,7 @@ namespace {
 
 Result<Listing> Load(const Store& store, const LsOptions& options) {
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(options.step));
-  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
+  VARVE_ASSIGN_OR_RETURN(const auto reader, ShardedReader::Open(store, id.run, id.step));
   return ListTensors(*reader, options);
 }
 

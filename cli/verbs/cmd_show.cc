@@ -142,8 +142,8 @@ Outcome RunShow(const Context& context, const Store& store, const ShowOptions& o
 Result<std::vector<StoredShard>> LoadShards(const Store& store, const std::string& step,
                                             const std::string& name) {
   VARVE_ASSIGN_OR_RETURN(const CheckpointId id, store.Resolve(step));
-  VARVE_ASSIGN_OR_RETURN(const auto reader, store.OpenCheckpoint(id.run, id.step));
-  return ShardedReader::Of(*reader)->FindStored(name);
+  VARVE_ASSIGN_OR_RETURN(const auto reader, ShardedReader::Open(store, id.run, id.step));
+  return reader->FindStored(name);
 }
 
 std::string LayoutText(const TensorRecord& shard) {

@@ -15,6 +15,7 @@
 #include "cli/tensor_stream.h"
 #include "cli/verbs/tensor_summary.h"
 #include "store/ops/stored_size.h"
+#include "store/read/sharded_reader.h"
 #include "varve/retention.h"
 #include "varve/store.h"
 
@@ -50,7 +51,7 @@ struct Listing {
   std::vector<LsEntry> entries;       // by name
   std::optional<StoredSizes> stored;  // with `stored`
 };
-Result<Listing> ListTensors(const CheckpointReader& reader, const LsOptions& options);
+Result<Listing> ListTensors(const ShardedReader& reader, const LsOptions& options);
 nlohmann::ordered_json ToJson(const Listing& listing, const LsEntry& entry);
 
 // show STEP. `path` is that of the store, and may be a URL.
@@ -83,7 +84,7 @@ struct Selection {
   std::vector<Range> ranges;
   TensorInfo result;
 };
-Result<Selection> SelectTensor(const CheckpointReader& reader, const TensorChoice& choice);
+Result<Selection> SelectTensor(const ShardedReader& reader, const TensorChoice& choice);
 nlohmann::ordered_json ToJson(const TensorInfo& tensor, const TensorSummary& summary);
 
 // forget

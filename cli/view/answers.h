@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "cli/view/cache.h"
 #include "cli/view/query.h"
 #include "store/ops/history.h"
+#include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -104,7 +106,7 @@ Answer AnswerHealth(const Ask& ask);
 // saved anew has another one.
 struct OpenStep {
   CheckpointId id;
-  std::unique_ptr<CheckpointReader> reader;
+  std::unique_ptr<ShardedReader> reader;
   std::string key;
 };
 Result<OpenStep> OpenAskedStep(const Ask& ask, const std::string& parameter);

@@ -76,11 +76,10 @@ bool MayDecode(const StepsDiff& steps, std::span<const TensorDiff> tensors) {
 
 Result<StepsDiff> DiffNames(const Comparison& comparison, const NameSet& names, bool values) {
   StepsDiff steps;
-  VARVE_ASSIGN_OR_RETURN(
-      steps.diff,
-      DiffCheckpoints(ChosenTensors(*ShardedReader::Of(*comparison.before.reader), names),
-                      ChosenTensors(*ShardedReader::Of(*comparison.after.reader), names),
-                      {.values = values}, /*progress=*/nullptr, &steps.bytes));
+  VARVE_ASSIGN_OR_RETURN(steps.diff,
+                         DiffCheckpoints(ChosenTensors(*comparison.before.reader, names),
+                                         ChosenTensors(*comparison.after.reader, names),
+                                         {.values = values}, /*progress=*/nullptr, &steps.bytes));
   return steps;
 }
 
@@ -94,8 +93,7 @@ Result<std::vector<TensorDiff>> WithValues(const Comparison& comparison,
 Result<StepsDiff> DiffAll(const Comparison& comparison) {
   StepsDiff steps;
   VARVE_ASSIGN_OR_RETURN(steps.diff,
-                         DiffCheckpoints(*ShardedReader::Of(*comparison.before.reader),
-                                         *ShardedReader::Of(*comparison.after.reader), {},
+                         DiffCheckpoints(*comparison.before.reader, *comparison.after.reader, {},
                                          /*progress=*/nullptr, &steps.bytes));
   return steps;
 }

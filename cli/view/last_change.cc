@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/view/last_change.h"
 
-#include "store/read/sharded_reader.h"
-
 namespace varve::internal::cli {
 
 LastChange::LastChange(const Store& store, std::vector<CheckpointInfo> steps)
@@ -62,13 +60,13 @@ bool LastChange::HaveEqualBytes(const State& a, const State& b) {
 Result<std::optional<LastChange::State>> LastChange::StateAt(size_t i, const std::string& name) {
   ++num_looks_;
   if (!readers_.contains(i)) {
-    auto opened = store_.OpenCheckpoint(steps_[i].id.run, steps_[i].id.step);
+    auto opened = ShardedReader::Open(store_, steps_[i].id.run, steps_[i].id.step);
     if (!opened.ok() && opened.status().code() != StatusCode::kNotFound) return opened.status();
     readers_[i] = opened.ok() ? *std::move(opened) : nullptr;
   }
-  const CheckpointReader* reader = readers_[i].get();
+  const ShardedReader* reader = readers_[i].get();
   if (reader == nullptr) return std::optional<State>();
-  const auto shards = ShardedReader::Of(*reader)->FindStored(name);
+  const auto shards = reader->FindStored(name);
   if (shards.status().code() == StatusCode::kNotFound) return std::optional<State>();
   if (!shards.ok()) return shards.status();
   State state;

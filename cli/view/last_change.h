@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "store/format/record.h"
+#include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
 namespace varve::internal::cli {
@@ -55,7 +56,7 @@ class LastChange {
   // before it, which is still the same save.
   std::vector<size_t> chain_starts_;
   size_t num_looks_ = 0;
-  std::map<size_t, std::unique_ptr<CheckpointReader>> readers_;  // null: there is no such step
+  std::map<size_t, std::unique_ptr<ShardedReader>> readers_;  // null: there is no such step
 };
 
 }  // namespace varve::internal::cli

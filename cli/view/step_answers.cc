@@ -11,7 +11,6 @@
 #include "cli/view/answers.h"
 #include "cli/view/chosen_tensors.h"
 #include "cli/view/last_change.h"
-#include "store/read/sharded_reader.h"
 #include "varve/digest.h"
 
 namespace varve::internal::cli {
@@ -47,8 +46,7 @@ void SortBy(Order* order, bool down, const Key& key) {
 }
 
 Result<std::shared_ptr<const StoredSizes>> AllStoredSizes(const Ask& ask, const OpenStep& step) {
-  return ask.caches.stored.Get(
-      step.key, [&] { return MeasureStored(*ShardedReader::Of(*step.reader), "*"); });
+  return ask.caches.stored.Get(step.key, [&] { return MeasureStored(*step.reader, "*"); });
 }
 
 // Both lists of a large step take long, so they are made side by side.
@@ -81,7 +79,7 @@ Status Sort(const Ask& ask, const OpenStep& step, Order* order) {
 Result<StoredSizes> MeasureRows(const OpenStep& step, std::span<const LsEntry* const> rows) {
   NameSet names;
   for (const LsEntry* entry : rows) names.insert(entry->name);
-  return MeasureStored(ChosenTensors(*ShardedReader::Of(*step.reader), std::move(names)), "*");
+  return MeasureStored(ChosenTensors(*step.reader, std::move(names)), "*");
 }
 
 Result<LastChange> LastChangeUpTo(const Ask& ask, const CheckpointId& id) {
@@ -232,8 +230,8 @@ ordered_json ToBoxes(const Nodes& nodes) {
   return boxes;
 }
 
-Result<RankParts> GatherParts(const CheckpointReader& reader) {
-  VARVE_ASSIGN_OR_RETURN(const auto shards, ShardedReader::Of(reader)->FindStored());
+Result<RankParts> GatherParts(const ShardedReader& reader) {
+  VARVE_ASSIGN_OR_RETURN(const auto shards, reader.FindStored());
   RankParts gathered;
   for (const StoredShard& shard : shards) {
     if (shard.rank) gathered.has_ranks = true;
@@ -252,7 +250,7 @@ Result<OpenStep> OpenAskedStep(const Ask& ask, const std::string& parameter) {
   OpenStep step;
   VARVE_ASSIGN_OR_RETURN(const std::string text, ask.query.Needed(parameter));
   VARVE_ASSIGN_OR_RETURN(step.id, ask.store.Resolve(text));
-  VARVE_ASSIGN_OR_RETURN(step.reader, ask.store.OpenCheckpoint(step.id.run, step.id.step));
+  VARVE_ASSIGN_OR_RETURN(step.reader, ShardedReader::Open(ask.store, step.id.run, step.id.step));
   step.key = step.id.run + "@" + std::to_string(step.id.step) + " " +
              IsoTime(step.reader->info().created) + " " + ask.snapshot;
   return step;

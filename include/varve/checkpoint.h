@@ -31,10 +31,6 @@
 
 namespace varve {
 
-namespace internal {
-class ShardedReader;
-}  // namespace internal
-
 // Names a checkpoint: a step of a run.
 struct CheckpointId {
   std::string run;
@@ -284,11 +280,6 @@ class CheckpointReader {
 
  protected:
   CheckpointReader() = default;
-
- private:
-  // For varve itself. Returns null for a reader of a class that varve does not know.
-  friend class internal::ShardedReader;
-  virtual const internal::ShardedReader* AsSharded() const { return nullptr; }
 };
 
 }  // namespace varve

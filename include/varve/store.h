@@ -49,6 +49,7 @@ namespace varve {
 
 namespace internal {
 class SaveSession;
+class ShardedReader;
 }  // namespace internal
 
 // Describes a run, which is a named sequence of checkpoints.
@@ -199,8 +200,8 @@ class Store {
   // reading.
   Result<std::unique_ptr<CheckpointWriter>> Begin(uint64_t step, const SaveOptions& options = {});
   // Opens a checkpoint. The store must outlive the reader. kNotFound names run and step.
-  virtual Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
-                                                                   uint64_t step) const = 0;
+  Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
+                                                           uint64_t step) const;
 
   // All runs of the store.
   virtual Result<std::vector<RunInfo>> ListRuns() const = 0;
@@ -290,10 +291,13 @@ class Store {
   Store() = default;
 
  private:
-  // What Begin does, for varve itself.
+  // What Begin and OpenCheckpoint do, for varve itself.
   friend class internal::SaveSession;
+  friend class internal::ShardedReader;
   virtual Result<std::unique_ptr<internal::SaveSession>> BeginSession(
       uint64_t step, const SaveOptions& options) = 0;
+  virtual Result<std::unique_ptr<internal::ShardedReader>> OpenShards(std::string_view run,
+                                                                      uint64_t step) const = 0;
 };
 
 }  // namespace varve

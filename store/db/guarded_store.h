@@ -104,10 +104,6 @@ class GuardedStore final : public Base {
   ~GuardedStore() override {
     if constexpr (requires { this->StopThreads(); }) this->StopThreads();
   }
-  Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
-                                                           uint64_t step) const override {
-    return Guarded("opening a checkpoint", [&] { return Base::OpenCheckpoint(run, step); });
-  }
   Result<std::vector<RunInfo>> ListRuns() const override {
     return Guarded("listing runs", [&] { return Base::ListRuns(); });
   }

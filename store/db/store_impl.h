@@ -70,8 +70,8 @@ class StoreImpl : public Store {
 
   Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,
                                                     const SaveOptions& options) override;
-  Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
-                                                           uint64_t step) const override;
+  Result<std::unique_ptr<ShardedReader>> OpenShards(std::string_view run,
+                                                    uint64_t step) const override;
   Result<std::vector<RunInfo>> ListRuns() const override;
   Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const override;
   Result<KnownCheckpoints> ListKnownCheckpoints() const override;
@@ -98,9 +98,8 @@ class StoreImpl : public Store {
   Status CatchUp() const override;
 
   // --- for the operations ---
-  Result<std::unique_ptr<ShardedReader>> OpenShards(std::string_view run, uint64_t step) const;
-  // The same for a step whose run may have lost its name. Messages and the info name the run `run`.
-  // The info has no tags. Nothing may write to the store meanwhile.
+  // As OpenShards, for a step whose run may have lost its name. Messages and the info name the run
+  // `run`. The info has no tags. Nothing may write to the store meanwhile.
   Result<std::unique_ptr<ShardedReader>> OpenShardsOf(StepKey key, std::string_view run) const;
   Database* database() const { return database_.get(); }
   const StoreOptions& options() const { return options_; }

@@ -417,11 +417,9 @@ Result<std::optional<Topology>> GroupReader::ReadTopology() const {
 
 }  // namespace
 
-Result<std::unique_ptr<CheckpointReader>> GroupStore::OpenCheckpoint(std::string_view run,
-                                                                     uint64_t step) const {
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointReader> reader,
-                         OpenShards({std::string(run), step}, for_writing_));
-  return reader;
+Result<std::unique_ptr<ShardedReader>> GroupStore::OpenShards(std::string_view run,
+                                                              uint64_t step) const {
+  return OpenShards({std::string(run), step}, for_writing_);
 }
 
 Result<std::unique_ptr<ShardedReader>> GroupStore::OpenShards(const CheckpointId& id,

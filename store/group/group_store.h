@@ -35,8 +35,8 @@ class GroupStore : public Store {
 
   Result<std::unique_ptr<SaveSession>> BeginSession(uint64_t step,
                                                     const SaveOptions& options) override;
-  Result<std::unique_ptr<CheckpointReader>> OpenCheckpoint(std::string_view run,
-                                                           uint64_t step) const override;
+  Result<std::unique_ptr<ShardedReader>> OpenShards(std::string_view run,
+                                                    uint64_t step) const override;
   Result<std::vector<RunInfo>> ListRuns() const override;
   Result<std::vector<CheckpointInfo>> ListCheckpoints(std::string_view run) const override;
   Result<KnownCheckpoints> ListKnownCheckpoints() const override;

@@ -348,12 +348,6 @@ Result<std::optional<Topology>> CheckpointReaderImpl::ReadTopology() const {
 
 }  // namespace
 
-Result<std::unique_ptr<CheckpointReader>> StoreImpl::OpenCheckpoint(std::string_view run,
-                                                                    uint64_t step) const {
-  VARVE_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointReader> reader, OpenShards(run, step));
-  return reader;
-}
-
 Result<std::unique_ptr<ShardedReader>> StoreImpl::OpenShards(std::string_view run,
                                                              uint64_t step) const {
   VARVE_RETURN_IF_ERROR(Refresh());

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/glob.h"
+#include "base/guarded.h"
 #include "store/shards/regions.h"
+#include "varve/store.h"
 
 namespace varve::internal {
 
@@ -31,6 +33,11 @@ TensorInfo MakeTensorInfo(StoredShard shard) {
   info.num_chunks = geometry.NumChunks();
   info.content = {record.content.lo, record.content.hi};
   return info;
+}
+
+Result<std::unique_ptr<ShardedReader>> ShardedReader::Open(const Store& store, std::string_view run,
+                                                           uint64_t step) {
+  return Guarded("opening a checkpoint", [&] { return store.OpenShards(run, step); });
 }
 
 Result<std::vector<TensorInfo>> ShardedReader::ListShards() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,10 @@
 
 #include "store/format/record.h"
 #include "varve/checkpoint.h"
+
+namespace varve {
+class Store;
+}  // namespace varve
 
 namespace varve::internal {
 
@@ -28,8 +33,9 @@ struct StoredShard {
 
 class ShardedReader : public CheckpointReader {
  public:
-  // Returns null for a reader that a user of varve has made.
-  static const ShardedReader* Of(const CheckpointReader& reader) { return reader.AsSharded(); }
+  // As Store::OpenCheckpoint, of any store.
+  static Result<std::unique_ptr<ShardedReader>> Open(const Store& store, std::string_view run,
+                                                     uint64_t step);
 
   // Returns all shards by name, then number. With a `name`, it returns the shards of that name, and
   // kNotFound when there are none.
@@ -51,9 +57,6 @@ class ShardedReader : public CheckpointReader {
   Status Read(std::string_view name, std::span<std::byte> out) const override;
   Status ReadSlice(std::string_view name, std::span<const Range> slice,
                    std::span<std::byte> out) const override;
-
- private:
-  const ShardedReader* AsSharded() const final { return this; }
 };
 
 TensorInfo MakeTensorInfo(StoredShard shard);

@@ -49,9 +49,9 @@ class StorePoolTest : public ::testing::Test {
   }
   // Calls `during` while `store` shows one state.
   static void WhileItHoldsItsState(const Store& store, const std::function<void()>& during) {
-    const auto reader = store.OpenCheckpoint("main", 1);
+    const auto reader = ShardedReader::Open(store, "main", 1);
     ASSERT_TRUE(reader.ok()) << reader.status().ToString();
-    const Status status = ShardedReader::Of(**reader)->WithFrozenView([&] {
+    const Status status = (*reader)->WithFrozenView([&] {
       during();
       return Status::Ok();
     });

@@ -51,10 +51,6 @@ TEST_F(HandlesTest, ReaderOfAReplacedOrDroppedStepSeesNoOtherItems) {
 // them.
 class SplitCommitTest : public HandlesTest {
  protected:
-  Result<std::vector<TensorInfo>> ListMatching(const CheckpointReader& reader,
-                                               std::string_view glob) {
-    return static_cast<const ShardedReader&>(reader).ListMatching(glob);
-  }
   void SplitNextCommit(const std::set<Family>& first, const std::function<void()>& read) {
     done_ = false;
     database()->set_ingest_for_test([this, first, read](const auto& args) {
@@ -121,8 +117,8 @@ TEST_F(SplitCommitTest, AStepThatIsThereIsWhole) {
     ASSERT_TRUE(list.ok()) << list.status().ToString();
     ASSERT_EQ(list->size(), 1u);
     EXPECT_THAT(list->front().tags, ::testing::ElementsAre("good"));
-    const auto reader = store_->OpenCheckpoint("main", 1).value();
-    EXPECT_EQ(ListMatching(*reader, "a*").value().size(), 1u);
+    const auto reader = ShardedReader::Open(*store_, "main", 1).value();
+    EXPECT_EQ(reader->ListMatching("a*").value().size(), 1u);
     ExpectHolds(1, {a, b});
     EXPECT_THAT(reader->ListBytes().value(), ::testing::ElementsAre("item"));
     EXPECT_EQ(reader->ReadTrainerProgress().value().value().global_step, 1u);
@@ -153,9 +149,9 @@ TEST_F(SplitCommitTest, ATagThatIsThereNamesAStepThatIs) {
 
 TEST_F(SplitCommitTest, AStepThatGoesIsGoneAndNotDamaged) {
   VARVE_ASSERT_OK(Save(1, {RandomTensor("a", DType::kU8, {100000}, 1)}).status());
-  const auto reader = store_->OpenCheckpoint("main", 1).value();
+  const auto reader = ShardedReader::Open(*store_, "main", 1).value();
   SplitNextCommit({Family::kTensors, Family::kState, Family::kLists}, [&] {
-    EXPECT_THAT(ListMatching(*reader, "a*"), FailsWith(StatusCode::kNotFound, "dropped"));
+    EXPECT_THAT(reader->ListMatching("a*"), FailsWith(StatusCode::kNotFound, "dropped"));
     EXPECT_THAT(reader->List(), FailsWith(StatusCode::kNotFound, "dropped"));
     EXPECT_THAT(reader->Find("a"), FailsWith(StatusCode::kNotFound, "dropped"));
   });
@@ -170,10 +166,10 @@ TEST_F(SplitCommitTest, NamesThatBeginAlikeAreReadAlone) {
     state.push_back(RandomTensor(name, DType::kU8, {100}, state.size()));
   }
   VARVE_ASSERT_OK(Save(1, state).status());
-  const auto reader = store_->OpenCheckpoint("main", 1).value();
+  const auto reader = ShardedReader::Open(*store_, "main", 1).value();
   const auto names = [&](std::string_view glob) {
     std::vector<std::string> found;
-    for (const TensorInfo& info : ListMatching(*reader, glob).value()) found.push_back(info.name);
+    for (const TensorInfo& info : reader->ListMatching(glob).value()) found.push_back(info.name);
     return found;
   };
   using ::testing::ElementsAre;
@@ -187,10 +183,9 @@ TEST_F(SplitCommitTest, NamesThatBeginAlikeAreReadAlone) {
   EXPECT_THAT(names("a.*2"), ElementsAre("a.2"));
   EXPECT_THAT(names("ab"), ElementsAre("ab"));
   EXPECT_THAT(names("c*"), ElementsAre());
-  EXPECT_THAT(ListMatching(*reader, "a"),
-              FailsWith(StatusCode::kNotFound, "no tensor a at step 1"));
+  EXPECT_THAT(reader->ListMatching("a"), FailsWith(StatusCode::kNotFound, "no tensor a at step 1"));
   for (const char* glob : {"b*", "b.1", "*2"}) {
-    EXPECT_THAT(ListMatching(*reader, glob), FailsWith(StatusCode::kCorruption, "b.1")) << glob;
+    EXPECT_THAT(reader->ListMatching(glob), FailsWith(StatusCode::kCorruption, "b.1")) << glob;
   }
   Change(Family::kTensors, key, value);
 }

@@ -192,9 +192,9 @@ class TwoStoresTest : public testing::StoreTest {
   }
   // Step 1 of the store, and step 2 of it or of the other one.
   Result<CheckpointDiff> Diff(const Store& later, const DiffOptions& options) const {
-    VARVE_ASSIGN_OR_RETURN(const auto a, store_->OpenCheckpoint("main", 1));
-    VARVE_ASSIGN_OR_RETURN(const auto b, later.OpenCheckpoint("main", 2));
-    return DiffCheckpoints(*ShardedReader::Of(*a), *ShardedReader::Of(*b), options);
+    VARVE_ASSIGN_OR_RETURN(const auto a, ShardedReader::Open(*store_, "main", 1));
+    VARVE_ASSIGN_OR_RETURN(const auto b, ShardedReader::Open(later, "main", 2));
+    return DiffCheckpoints(*a, *b, options);
   }
 
   std::unique_ptr<Store> other_;
@@ -293,10 +293,9 @@ TEST_F(TwoStoresTest, DiffComparesWholeTensors) {
     EXPECT_THAT(equal->changed, IsEmpty());
     tensor.bytes[399] ^= std::byte{1};
     save(other_.get(), 3, cut);
-    const auto a = store_->OpenCheckpoint("main", 1).value();
-    const auto b = other_->OpenCheckpoint("main", 3).value();
-    const auto diff =
-        DiffCheckpoints(*ShardedReader::Of(*a), *ShardedReader::Of(*b), {.values = true});
+    const auto a = ShardedReader::Open(*store_, "main", 1).value();
+    const auto b = ShardedReader::Open(*other_, "main", 3).value();
+    const auto diff = DiffCheckpoints(*a, *b, {.values = true});
     ASSERT_TRUE(diff.ok()) << diff.status().ToString();
     ASSERT_EQ(diff->changed.size(), 1u);
     EXPECT_EQ(diff->changed[0].values->changed_elements, 1u);

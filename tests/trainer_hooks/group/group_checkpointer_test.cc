@@ -215,8 +215,8 @@ TEST_F(GroupCheckpointerTest, ALoadOpensOnlyTheMembersThatHaveWhatItLoads) {
   std::vector<std::filesystem::path> others;  // members of other ranks than rank 0
   {
     const auto store = Store::OpenForReading(root()).value();
-    const auto reader = store->OpenCheckpoint("main", 1).value();
-    const auto shards = static_cast<const ShardedReader&>(*reader).FindStored("w").value();
+    const auto reader = ShardedReader::Open(*store, "main", 1).value();
+    const auto shards = reader->FindStored("w").value();
     for (const StoredShard& shard : shards) {
       if (shard.rank != 0u) others.push_back(shard.store->path());
     }
