@@ -292,7 +292,7 @@ Status GroupReader::Split(const ReadRequest& request, Reads* reads) const {
   if (!shards[0].layout.has_value()) shards = shards.first(1);
   std::vector<ShardLayout> layouts;
   for (const CatalogueShard& shard : shards) {
-    layouts.push_back(shard.layout.value_or(ShardLayout::Whole(shard.shape)));
+    layouts.push_back(LayoutOf(shard));
   }
   if (request.region() != nullptr) {
     const Status valid = ValidateLayout(*request.region());

@@ -210,7 +210,7 @@ Status CheckpointReaderImpl::AddRegion(const ReadRequest& request, std::vector<S
                                        std::vector<ReadPart>* parts) const {
   std::vector<ShardLayout> layouts;
   for (const StoredShard& shard : shards) {
-    layouts.push_back(shard.record.layout.value_or(ShardLayout::Whole(shard.record.shape)));
+    layouts.push_back(LayoutOf(shard.record));
   }
   if (request.shard() != kAllShards) {
     if (layouts[0].global_shape != region.global_shape) {

@@ -80,6 +80,10 @@ std::pair<std::vector<size_t>, uint64_t> FindHolders(std::span<const ShardLayout
 
 }  // namespace
 
+ShardLayout LayoutOf(const TensorSpec& shard) {
+  return shard.layout.has_value() ? *shard.layout : ShardLayout::Whole(shard.shape);
+}
+
 bool AreWhole(std::span<const ShardLayout* const> distinct) {
   if (distinct.empty()) return false;
   const ShardLayout& first = *distinct[0];

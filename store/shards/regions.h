@@ -16,6 +16,9 @@
 
 namespace varve::internal {
 
+// Returns which part of the global tensor a shard holds: its layout, or all if it has none.
+ShardLayout LayoutOf(const TensorSpec& shard);
+
 // Proves that shards of these layouts hold every element of the tensor, and none twice except in
 // replicas, which have equal layouts. All layouts must be valid and canonical. kInvalidArgument
 // names the shards that overlap (by their index), or the number of elements that none holds.

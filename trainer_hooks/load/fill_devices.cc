@@ -13,6 +13,7 @@
 
 #include "base/bytes_of.h"
 #include "base/guarded.h"
+#include "store/shards/regions.h"
 #include "trainer_hooks/load/convert.h"
 #include "trainer_hooks/load/pieces.h"
 

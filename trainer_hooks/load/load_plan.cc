@@ -9,6 +9,7 @@
 
 #include "base/glob.h"
 #include "base/util.h"
+#include "store/shards/regions.h"
 #include "trainer_hooks/load/convert.h"
 #include "trainer_hooks/state/item_name.h"
 #include "trainer_hooks/state/state_shards.h"
@@ -384,10 +385,6 @@ void Planner::NoteUnexpected() {
 }
 
 }  // namespace
-
-ShardLayout LayoutOf(const StateTensor& tensor) {
-  return tensor.layout ? *tensor.layout : ShardLayout::Whole(tensor.shape);
-}
 
 bool NeedsDetails(std::span<const TensorInfo> outline, const LoadOptions& options,
                   const TrainingState& into) {

@@ -23,9 +23,6 @@ struct LoadTarget {
   uint64_t bytes;
 };
 
-// Returns what a tensor of the target holds of its global tensor.
-ShardLayout LayoutOf(const StateTensor& tensor);
-
 // A tensor of the checkpoint that fills one place. Only the first of tied targets is named.
 struct Fill {
   LoadTarget target;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "store/shards/regions.h"
 #include "trainer_hooks/load/load_plan.h"
 
 namespace varve::internal {
