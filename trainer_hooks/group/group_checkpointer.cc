@@ -172,7 +172,9 @@ class GroupCheckpointer : public AsyncCheckpointer {
   // What this rank saves of a state, copied. All memory that a save of it needs is there.
   Result<std::shared_ptr<const SaveState>> PlanAndPrewarm(const TrainingState& state,
                                                           bool reads_variables) {
-    VARVE_ASSIGN_OR_RETURN(TrainingState part, replicas_.Plan(state));
+    VARVE_ASSIGN_OR_RETURN(std::vector<StateTensor> tensors, replicas_.Plan(state));
+    TrainingState part = WithoutTensors(state);
+    part.tensors = std::move(tensors);
     Status ready = own_->Wait();
     if (ready.ok() && reads_variables) ready = ReadVariables(&part.items);
     if (ready.ok()) ready = ValidateState(part, devices_.get());

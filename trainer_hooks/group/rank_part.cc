@@ -30,8 +30,10 @@ StateTensor Cut(const StateTensor& tensor, const HeldTensor& held, const Range& 
 
 }  // namespace
 
-Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTensor> held,
-                             std::span<const std::optional<Range>> writes, uint32_t rank) {
+Result<std::vector<StateTensor>> PartOf(std::span<const StateTensor> tensors,
+                                        std::span<const HeldTensor> held,
+                                        std::span<const std::optional<Range>> writes,
+                                        uint32_t rank) {
   std::set<std::string_view> per_rank;
   for (const HeldTensor& tensor : held) {
     const bool is_new =
@@ -45,13 +47,7 @@ Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTen
     return Status::InvalidArgument("tensor " + std::string(tensor.name) +
                                    ": the name is kept for a tensor of a single rank");
   }
-  TrainingState part{.tensors = {},
-                     .items = state.items,
-                     .trainer = state.trainer,
-                     .topology = state.topology,
-                     .metrics = state.metrics,
-                     .tags = state.tags,
-                     .optimizer_step = state.optimizer_step};
+  std::vector<StateTensor> parts;
   for (size_t i = 0; i < held.size(); ++i) {
     if (!writes[i].has_value()) continue;
     const bool is_per_rank = per_rank.contains(held[i].name);
@@ -59,13 +55,13 @@ Result<TrainingState> PartOf(const TrainingState& state, std::span<const HeldTen
       if (is_per_rank && per_rank.contains(name)) return EncodeItemName({name, rank});
       return std::string(name);
     };
-    StateTensor tensor = Cut(state.tensors[i], held[i], *writes[i]);
-    VARVE_ASSIGN_OR_RETURN(tensor.name, named(held[i].name));
-    VARVE_ASSIGN_OR_RETURN(tensor.derived_from, named(held[i].derived_from));
-    if (is_per_rank) tensor.layout.reset();
-    part.tensors.push_back(std::move(tensor));
+    StateTensor part = Cut(tensors[i], held[i], *writes[i]);
+    VARVE_ASSIGN_OR_RETURN(part.name, named(held[i].name));
+    VARVE_ASSIGN_OR_RETURN(part.derived_from, named(held[i].derived_from));
+    if (is_per_rank) part.layout.reset();
+    parts.push_back(std::move(part));
   }
-  return part;
+  return parts;
 }
 
 }  // namespace varve::internal

@@ -35,12 +35,12 @@ bool HasPadding(const HeldTensor& tensor) {
 
 }  // namespace
 
-Result<TrainingState> ReplicaKeeper::Plan(const TrainingState& state) {
+Result<std::vector<StateTensor>> ReplicaKeeper::Plan(const TrainingState& state) {
   VARVE_RETURN_IF_ERROR(Update(state));
   const auto rank = static_cast<uint32_t>(ranks_->rank());
-  Result<TrainingState> part = PartOf(state, held_[rank], plan_.writes[rank], rank);
-  VARVE_RETURN_IF_ERROR(Agree(ranks_, part.status()));
-  return part;
+  auto parts = PartOf(state.tensors, held_[rank], plan_.writes[rank], rank);
+  VARVE_RETURN_IF_ERROR(Agree(ranks_, parts.status()));
+  return parts;
 }
 
 Status ReplicaKeeper::Update(const TrainingState& state) {

@@ -27,10 +27,10 @@ class ReplicaKeeper {
         num_threads_(num_threads),
         owned_(std::move(stored)) {}
 
-  // Returns what this rank saves of a valid state. It is collective. Ranks tell each other what
-  // they hold only if that has changed for one of them. If one rank has an error, all ranks return
-  // it.
-  Result<TrainingState> Plan(const TrainingState& state);
+  // Returns what this rank saves of the tensors of a valid state. It is collective. Ranks tell each
+  // other what they hold only if that has changed for one of them. If one rank has an error, all
+  // ranks return it.
+  Result<std::vector<StateTensor>> Plan(const TrainingState& state);
 
   // True if any rank had replicas in the last Plan.
   bool has_replicas() const { return !plan_.groups.empty(); }

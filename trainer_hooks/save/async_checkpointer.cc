@@ -160,7 +160,7 @@ std::shared_ptr<SaveJob> AsyncCheckpointerImpl::MakeJob(uint64_t step,
                                                         const BeginOptions& options) {
   auto job = std::make_shared<SaveJob>(&memory_, ++num_jobs_, step, std::move(state), options);
   job->step_before = std::exchange(step_before_, step);
-  knows_steps_ = knows_steps_ || job->state->optimizer_step != nullptr;
+  knows_steps_ = knows_steps_ || job->state->rest.optimizer_step != nullptr;
   job->knows_steps = knows_steps_;
   job->may_commit = [this, job = job.get()] { return AwaitTrainer(*job); };
   if (options_.check_staging > 0) {
@@ -186,7 +186,7 @@ Result<bool> AsyncCheckpointerImpl::BeginSave(uint64_t step, const TrainingState
   VARVE_RETURN_IF_ERROR(Guarded(step, [&]() -> Status {
     if (tensors == nullptr) tensors = MakeStateTensors(state.tensors);
     copy = MakeSaveState(state, std::move(tensors));
-    return ReadVariables(&copy->items);
+    return ReadVariables(&copy->rest.items);
   }));
   VARVE_RETURN_IF_ERROR(BeginSaveOf(step, std::move(copy), options));
   const std::lock_guard lock(mutex_);

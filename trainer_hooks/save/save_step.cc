@@ -123,7 +123,7 @@ bool AsyncCheckpointerImpl::Stays(uint64_t step) const {
 
 Result<std::unique_ptr<SaveSession>> AsyncCheckpointerImpl::BeginOnce(const SaveJob& job) {
   VARVE_RETURN_IF_ERROR(PrepareLineage(job.step));
-  const SaveState& state = *job.state;
+  const TrainingState& state = job.state->rest;
   SaveOptions options = OptionsOf(job);
   if (job.knows_steps && Stays(job.step)) {
     options.from_keyframes = true;

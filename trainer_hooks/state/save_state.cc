@@ -55,20 +55,27 @@ std::shared_ptr<const StateTensors> MakeStateTensors(std::vector<StateTensor> te
       StateTensors{std::move(tensors), std::move(shards), std::move(firsts)});
 }
 
+TrainingState WithoutTensors(const TrainingState& state) {
+  return {.tensors = {},
+          .items = state.items,
+          .trainer = state.trainer,
+          .topology = state.topology,
+          .metrics = state.metrics,
+          .tags = state.tags,
+          .optimizer_step = state.optimizer_step};
+}
+
 std::shared_ptr<SaveState> MakeSaveState(const TrainingState& state,
                                          std::shared_ptr<const StateTensors> tensors) {
-  return std::make_shared<SaveState>(SaveState{std::move(tensors), state.items, state.trainer,
-                                               state.topology, state.metrics, state.tags,
-                                               state.optimizer_step});
+  return std::make_shared<SaveState>(SaveState{std::move(tensors), WithoutTensors(state)});
 }
 
 std::shared_ptr<SaveState> MakeSaveState(TrainingState&& state,
                                          std::shared_ptr<const StateTensors> known) {
   const bool is_known = known != nullptr && known->AreOf(state.tensors);
   if (!is_known) known = MakeStateTensors(std::move(state.tensors));
-  return std::make_shared<SaveState>(SaveState{
-      std::move(known), std::move(state.items), std::move(state.trainer), std::move(state.topology),
-      std::move(state.metrics), std::move(state.tags), std::move(state.optimizer_step)});
+  state.tensors = std::vector<StateTensor>();  // their memory goes, too
+  return std::make_shared<SaveState>(SaveState{std::move(known), std::move(state)});
 }
 
 }  // namespace varve::internal

@@ -5,11 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "varve/training_state.h"
@@ -32,16 +29,12 @@ struct StateTensors {
 
 struct SaveState {
   std::shared_ptr<const StateTensors> tensors;
-  // The rest is that of the training state.
-  std::vector<StateItem> items;
-  TrainerProgress trainer;
-  std::optional<Topology> topology;
-  std::map<std::string, double> metrics;
-  std::vector<std::string> tags;
-  std::shared_ptr<const OptimizerStep> optimizer_step;
+  TrainingState rest;  // all of the state but its tensors
 };
 
-// Precondition of all: the state is valid. They throw std::bad_alloc.
+// Returns a copy of all but the tensors. It throws std::bad_alloc, as do the functions below.
+TrainingState WithoutTensors(const TrainingState& state);
+// Precondition of all: the state is valid.
 std::shared_ptr<const StateTensors> MakeStateTensors(std::vector<StateTensor> tensors);
 // Copies all but the tensors. Those of the state are `tensors`.
 std::shared_ptr<SaveState> MakeSaveState(const TrainingState& state,

@@ -50,7 +50,7 @@ void OnRanks(int size, const std::function<void(int, RankGroup*)>& work) {
 void ExpectPlan(ReplicaKeeper* keeper, const TestTrainer& trainer) {
   const auto part = keeper->Plan(trainer.state);
   ASSERT_TRUE(part.ok()) << part.status().ToString();
-  EXPECT_EQ(part->tensors.size(), 1u);
+  EXPECT_EQ(part->size(), 1u);
 }
 
 TEST(ReplicaKeeperTest, AListThatOneRankCannotReadFailsOnAllRanks) {
@@ -83,9 +83,9 @@ TEST(ReplicaKeeperTest, RulesThatDifferFailOnAllRanks) {
 }
 
 // The names of what a rank saves of a state.
-std::vector<std::string> NamesOf(const TrainingState& part) {
+std::vector<std::string> NamesOf(const std::vector<StateTensor>& part) {
   std::vector<std::string> names;
-  for (const StateTensor& tensor : part.tensors) names.push_back(tensor.name);
+  for (const StateTensor& tensor : part) names.push_back(tensor.name);
   return names;
 }
 
