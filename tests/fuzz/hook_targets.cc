@@ -9,6 +9,7 @@
 
 #include "base/util.h"
 #include "tests/fuzz/targets.h"
+#include "tests/trainer_hooks/holding.h"
 #include "trainer_hooks/group/held_tensor.h"
 #include "trainer_hooks/load/rounds.h"
 #include "trainer_hooks/ranks/message_stream.h"
@@ -77,17 +78,14 @@ std::vector<std::string> MessageSeeds() {
 }
 
 std::vector<std::string> HeldSeeds() {
-  HeldTensor whole, part;
-  whole.name = "layer.0.weight";
-  whole.alias_of = "other";
-  whole.layout = ShardLayout::Whole({8, 4});
-  part.name = "layer.0.moment";
-  part.role = TensorRole::kOptimizer;
-  part.layout =
-      ShardLayout{.global_shape = {8, 4}, .axes = {{{4, 4, false}}, {{0, 4, false}}}, .flat = {}};
-  part.can_cut = true;
-  part.had = Range{2, 5};
-  const HeldTensor all[] = {whole, part};
+  const ShardLayout half{
+      .global_shape = {8, 4}, .axes = {{{4, 4, false}}, {{0, 4, false}}}, .flat = {}};
+  const HeldTensor all[] = {
+      testing::Holding(ShardLayout::Whole({8, 4}), {.name = "layer.0.weight", .alias_of = "other"}),
+      testing::Holding(half, {.name = "layer.0.moment",
+                              .role = TensorRole::kOptimizer,
+                              .can_cut = true,
+                              .had = Range{2, 5}})};
   return {std::string(AsString(EncodeHeld(all))),
           std::string(AsString(EncodeHeld(std::vector<HeldTensor>())))};
 }

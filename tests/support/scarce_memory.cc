@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/scarce_memory.h"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -12,6 +14,7 @@ std::atomic<size_t> most_allowed = SIZE_MAX;  // bytes of one allocation
 std::atomic<size_t> largest_asked = 0;
 std::atomic<size_t> asked_in_all = 0;
 thread_local size_t asked_by_this_thread = 0;
+thread_local int64_t kept_by_this_thread = 0;
 std::atomic<uint64_t> allocations = 0;
 std::atomic<uint64_t> first_to_fail = UINT64_MAX, end_of_failures = 0;  // of these numbers
 
@@ -35,15 +38,21 @@ void* operator new(size_t size, const std::nothrow_t&) noexcept {
   size_t known = largest_asked;
   while (size > known && !largest_asked.compare_exchange_weak(known, size)) {
   }
-  return size > most_allowed || IsNextToFail() ? nullptr : std::malloc(size);
+  if (size > most_allowed || IsNextToFail()) return nullptr;
+  void* const memory = std::malloc(size);
+  kept_by_this_thread += static_cast<int64_t>(::malloc_usable_size(memory));
+  return memory;
 }
 void* operator new(size_t size) {
   void* const memory = ::operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept {
+  kept_by_this_thread -= static_cast<int64_t>(::malloc_usable_size(memory));
+  std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept { ::operator delete(memory); }
 
 namespace varve::internal::testing {
 
@@ -57,6 +66,7 @@ size_t ScarceMemory::largest() const { return largest_asked; }
 size_t ScarceMemory::total() const { return asked_in_all; }
 
 size_t AskedByThisThread() { return asked_by_this_thread; }
+int64_t KeptByThisThread() { return kept_by_this_thread; }
 
 FailingAllocations::FailingAllocations(uint64_t first, uint64_t count, Threads threads) {
   ++objects_made;

@@ -25,6 +25,8 @@ class ScarceMemory {
 
 // Returns the bytes of all allocations that this thread has asked for.
 size_t AskedByThisThread();
+// Returns the bytes that this thread has allocated, less those that it has freed.
+int64_t KeptByThisThread();
 
 // It refuses `count` allocations, from that with number `first` on. The first of all has number 0.
 class FailingAllocations {

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <future>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -101,7 +103,7 @@ class Exchange {
   using ReadAhead = std::future<Result<Items>>;
 
   void FindWanted();
-  std::optional<HeldTensor> AsWanted(const ReadRequest& request) const;
+  std::optional<HeldTensor> AsWanted(const ReadRequest& request);
   Status MakePlan(const std::vector<std::vector<std::byte>>& lists);
   void NoteExchanged();
   Status ReadAlone();
@@ -142,7 +144,8 @@ class Exchange {
   DeviceTensorSource* const devices_;
   std::vector<bool> is_exchanged_;  // by request
   std::vector<HeldTensor> wanted_;
-  std::vector<size_t> request_of_;  // of each of wanted_
+  std::deque<std::string> layouts_;  // the bytes of the layouts of wanted_
+  std::vector<size_t> request_of_;   // of each of wanted_
   ExchangePlan plan_;
   Items read_;  // of the round that is sent
 };
@@ -159,25 +162,26 @@ void Exchange::FindWanted() {
 // Returns nullopt if the rank should read this by itself. That is so if the request has a fault,
 // which the read then reports, if it takes a shard with its padding, if elements share bytes, or if
 // there is padding on a device.
-std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) const {
+std::optional<HeldTensor> Exchange::AsWanted(const ReadRequest& request) {
   std::vector<ShardLayout> layouts;
   auto it = std::ranges::lower_bound(shards_, request.name(), {}, &TensorInfo::name);
   for (; it != shards_.end() && it->name == request.name(); ++it) {
-    layouts.push_back(LayoutOfShard(*it));
+    layouts.push_back(LayoutOf(*it));
     if (DTypeBits(it->dtype) % 8 != 0) return std::nullopt;
   }
   if (layouts.empty()) return std::nullopt;
   const TensorInfo& last = *(it - 1);
-  HeldTensor wanted{.name = last.name, .dtype = last.dtype};
-  wanted.layout =
+  const ShardLayout wanted =
       Canonical(request.region() != nullptr ? *request.region()
                                             : ShardLayout::Whole(layouts[0].global_shape));
-  const Result<RegionPlan> plan = PlanRegion(layouts, wanted.layout);
-  const bool has_padding = wanted.layout.NumHeld() != wanted.layout.NumLocal();
+  const Result<RegionPlan> plan = PlanRegion(layouts, wanted);
+  const bool has_padding = wanted.NumHeld() != wanted.NumLocal();
   if (!plan.ok() || (plan->same.has_value() && has_padding)) return std::nullopt;
   if (device_ != kHost && has_padding) return std::nullopt;
-  if (request.out().size() != wanted.Bytes() || wanted.Bytes() == 0) return std::nullopt;
-  return wanted;
+  const uint64_t bytes = BytesOf(last.dtype, wanted.NumLocal());
+  if (request.out().size() != bytes || bytes == 0) return std::nullopt;
+  return HeldTensor{
+      .name = last.name, .dtype = last.dtype, .layout = layouts_.emplace_back(LayoutBytes(wanted))};
 }
 
 Status Exchange::MakePlan(const std::vector<std::vector<std::byte>>& lists) {
@@ -202,7 +206,7 @@ void Exchange::NoteExchanged() {
 Status Exchange::ReadAlone() {
   for (size_t i = 0; i < wanted_.size(); ++i) {
     const size_t request = request_of_[i];
-    if (is_exchanged_[request]) FillPadding(requests_[request], wanted_[i].layout);
+    if (is_exchanged_[request]) FillPadding(requests_[request], wanted_[i].Layout());
   }
   std::vector<ReadRequest> alone;
   for (size_t i = 0; i < requests_.size(); ++i) {

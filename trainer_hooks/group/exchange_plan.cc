@@ -12,6 +12,7 @@
 #include "base/bytes_of.h"
 #include "store/save/chunk_source.h"
 #include "store/shards/overlap.h"
+#include "store/shards/regions.h"
 #include "trainer_hooks/group/replica_plan.h"
 
 namespace varve::internal {
@@ -95,14 +96,14 @@ class Planner {
 };
 
 std::map<std::string_view, Regions> Planner::FindRegions() {
-  std::map<std::string_view, std::map<std::string, Region>> found;  // by name, then layout
+  std::map<std::string_view, std::map<std::string_view, Region>> found;  // by name, then layout
   for (uint32_t rank = 0; rank < wanted_.size(); ++rank) {
     for (uint32_t i = 0; i < wanted_[rank].size(); ++i) {
       const HeldTensor& tensor = wanted_[rank][i];
-      const auto [it, is_new] = found[tensor.name].try_emplace(ToString(tensor.layout));
+      const auto [it, is_new] = found[tensor.name].try_emplace(tensor.layout);
       if (is_new) {
         it->second.number = static_cast<uint32_t>(plan_.regions.size());
-        plan_.regions.push_back(tensor.layout);
+        plan_.regions.push_back(tensor.Layout());
       }
       it->second.wanting.push_back({rank, i});
     }
@@ -121,7 +122,7 @@ std::vector<Part> Planner::FindParts(std::string_view name, const Regions& regio
   auto it = std::ranges::lower_bound(shards_, name, {}, &TensorInfo::name);
   for (; it != shards_.end() && it->name == name; ++it) {
     Part part{.shard = static_cast<uint32_t>(it - shards_.begin()),
-              .layout = LayoutOfShard(*it),
+              .layout = LayoutOf(*it),
               .chunk = ElementsPerChunk(it->dtype),
               .element_bytes = BytesOf(it->dtype, 1)};
     if (!seen.insert(ToString(part.layout)).second) continue;
@@ -207,18 +208,19 @@ Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTenso
     const auto first = std::ranges::lower_bound(shards, tensor.name, {}, &TensorInfo::name);
     const auto last = std::ranges::upper_bound(shards, tensor.name, {}, &TensorInfo::name);
     const std::span<const TensorInfo> stored(first, last);
+    const ShardLayout layout = tensor.Layout();
     const bool fits = !stored.empty() && std::ranges::all_of(stored, [&](const TensorInfo& shard) {
       return shard.dtype == tensor.dtype && DTypeBits(shard.dtype) % 8 == 0 &&
-             LayoutOfShard(shard).global_shape == tensor.layout.global_shape;
+             LayoutOf(shard).global_shape == layout.global_shape;
     });
     if (fits) continue;
     const std::string found = stored.empty()
                                   ? "is not there"
                                   : "is " + std::string(DTypeName(stored.front().dtype)) + " " +
-                                        ToString(LayoutOfShard(stored.front()));
+                                        ToString(LayoutOf(stored.front()));
     return Status::InvalidArgument("tensor " + std::string(tensor.name) + ", " +
-                                   std::string(DTypeName(tensor.dtype)) + " " +
-                                   ToString(tensor.layout) + ": in the checkpoint it " + found);
+                                   std::string(DTypeName(tensor.dtype)) + " " + ToString(layout) +
+                                   ": in the checkpoint it " + found);
   }
   return Status::Ok();
 }
@@ -226,10 +228,6 @@ Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTenso
 ExchangePlan PlanExchange(std::span<const TensorInfo> shards,
                           std::span<const std::vector<HeldTensor>> wanted, uint64_t budget) {
   return Planner(shards, wanted, budget).Plan();
-}
-
-ShardLayout LayoutOfShard(const TensorInfo& shard) {
-  return shard.layout.value_or(ShardLayout::Whole(shard.shape));
 }
 
 }  // namespace varve::internal

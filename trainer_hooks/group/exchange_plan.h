@@ -47,7 +47,4 @@ Status CheckWanted(std::span<const TensorInfo> shards, std::span<const HeldTenso
 ExchangePlan PlanExchange(std::span<const TensorInfo> shards,
                           std::span<const std::vector<HeldTensor>> wanted, uint64_t budget);
 
-// Returns which part of the global tensor a stored shard holds.
-ShardLayout LayoutOfShard(const TensorInfo& shard);
-
 }  // namespace varve::internal

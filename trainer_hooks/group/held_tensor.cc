@@ -4,14 +4,15 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include "base/bytes_of.h"
 #include "base/digest.h"
 #include "base/glob.h"
 #include "base/util.h"
+#include "store/shards/regions.h"
 #include "store/shards/strides.h"
 #include "trainer_hooks/state/tied_tensors.h"
 
@@ -34,15 +35,14 @@ class Encoder {
     Number(static_cast<int64_t>(text.size()));
     Append(AsBytes(text));
   }
+  void Append(std::span<const std::byte> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
   const std::vector<std::byte>& bytes() const { return bytes_; }
   std::vector<std::byte> Take() && { return std::move(bytes_); }
   void Clear() { bytes_.clear(); }  // the memory stays, for what comes next
 
  private:
-  void Append(std::span<const std::byte> bytes) {
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-
   std::vector<std::byte> bytes_;
 };
 
@@ -115,7 +115,7 @@ ShardLayout DecodeLayout(Decoder* from) {
 void EncodeTensor(const HeldTensor& tensor, Encoder* to) {
   to->Text(tensor.name);
   to->Number(static_cast<int64_t>(tensor.dtype));
-  EncodeLayout(tensor.layout, to);
+  to->Append(AsBytes(tensor.layout));
   to->Text(tensor.derived_from);
   to->Text(tensor.alias_of);
   to->Text(tensor.moment_of);
@@ -126,11 +126,31 @@ void EncodeTensor(const HeldTensor& tensor, Encoder* to) {
   to->Number(tensor.had ? tensor.had->end : -1);
 }
 
-HeldTensor DecodeTensor(Decoder* from) {
+// Finds the bytes of a layout, and returns the number of elements of its local tensor. nullopt: the
+// layout is not valid or not canonical, or LayoutBytes writes it in another way.
+std::optional<int64_t> DecodeLayoutBytes(Decoder* from, std::string_view* bytes) {
+  const std::span<const std::byte> rest = from->rest();
+  const ShardLayout layout = DecodeLayout(from);
+  *bytes = AsString(rest.first(rest.size() - from->rest().size()));
+  const bool is_valid = from->ok() && ValidateLayout(layout).ok() && Canonical(layout) == layout &&
+                        LayoutBytes(layout) == *bytes;
+  return is_valid ? std::optional(layout.NumLocal()) : std::nullopt;
+}
+
+bool IsValid(const HeldTensor& tensor, int64_t num_local) {
+  return DTypeBits(tensor.dtype) > 0 && tensor.policy >= ReplicaPolicy{} &&
+         tensor.policy <= ReplicaPolicy::kEqualButPadding &&
+         static_cast<int>(tensor.role) < kNumTensorRoles &&
+         (!tensor.had.has_value() ||
+          (tensor.had->begin <= tensor.had->end && tensor.had->end <= num_local));
+}
+
+// nullopt: it is not valid.
+std::optional<HeldTensor> DecodeTensor(Decoder* from) {
   HeldTensor tensor;
   tensor.name = from->Text();
   tensor.dtype = static_cast<DType>(from->Number());
-  tensor.layout = DecodeLayout(from);
+  const std::optional<int64_t> num_local = DecodeLayoutBytes(from, &tensor.layout);
   tensor.derived_from = from->Text();
   tensor.alias_of = from->Text();
   tensor.moment_of = from->Text();
@@ -139,16 +159,8 @@ HeldTensor DecodeTensor(Decoder* from) {
   tensor.role = static_cast<TensorRole>(from->Number());
   const int64_t begin = from->Number(), end = from->Number();
   if (begin >= 0) tensor.had = Range{begin, end};
-  return tensor;
-}
-
-bool IsValid(const HeldTensor& tensor) {
-  return DTypeBits(tensor.dtype) > 0 && tensor.policy >= ReplicaPolicy{} &&
-         tensor.policy <= ReplicaPolicy::kEqualButPadding &&
-         static_cast<int>(tensor.role) < kNumTensorRoles && ValidateLayout(tensor.layout).ok() &&
-         Canonical(tensor.layout) == tensor.layout &&
-         (!tensor.had.has_value() ||
-          (tensor.had->begin <= tensor.had->end && tensor.had->end <= tensor.layout.NumLocal()));
+  const bool is_valid = from->ok() && num_local.has_value() && IsValid(tensor, *num_local);
+  return is_valid ? std::optional(tensor) : std::nullopt;
 }
 
 // The weight of each moment that the state's optimizer names.
@@ -167,10 +179,13 @@ std::unordered_map<std::string_view, std::string_view> WeightsOf(const TrainingS
 template <typename Use>
 void ForEachHeld(const TrainingState& state, std::span<const ReplicaRule> rules, const Use& use) {
   TiedTensors tied;
+  Encoder layout;  // of the tensor that is used
   const auto weights = WeightsOf(state);
   for (const StateTensor& tensor : state.tensors) {
     const StateTensor* const first = tied.Add(tensor);
     const auto weight = weights.find(tensor.name);
+    layout.Clear();
+    EncodeLayout(Canonical(LayoutOf(tensor)), &layout);
     use(HeldTensor{
         .name = tensor.name,
         .dtype = tensor.dtype,
@@ -178,8 +193,7 @@ void ForEachHeld(const TrainingState& state, std::span<const ReplicaRule> rules,
         .derived_from = tensor.derived_from,
         .alias_of = first == &tensor ? std::string_view() : std::string_view(first->name),
         .moment_of = weight == weights.end() ? std::string_view() : weight->second,
-        .layout = Canonical(tensor.layout.has_value() ? *tensor.layout
-                                                      : ShardLayout::Whole(tensor.shape)),
+        .layout = AsString(layout.bytes()),
         .can_cut = IsDense(tensor.shape, tensor.strides) && DTypeBits(tensor.dtype) % 8 == 0,
         .policy = FindRule(rules, tensor.name)});
   }
@@ -187,7 +201,10 @@ void ForEachHeld(const TrainingState& state, std::span<const ReplicaRule> rules,
 
 }  // namespace
 
-uint64_t HeldTensor::Bytes() const { return BytesOf(dtype, layout.NumLocal()); }
+ShardLayout HeldTensor::Layout() const {
+  Decoder from(AsBytes(layout));
+  return DecodeLayout(&from);
+}
 
 Digest HeldTensor::Key() const {
   const Digest of_name = ComputeDigest(0, AsBytes(name));
@@ -195,8 +212,14 @@ Digest HeldTensor::Key() const {
   to.Number(static_cast<int64_t>(of_name.lo));
   to.Number(static_cast<int64_t>(of_name.hi));
   to.Number(static_cast<int64_t>(dtype));
-  EncodeLayout(layout, &to);
+  to.Append(AsBytes(layout));
   return ComputeDigest(0, to.bytes());
+}
+
+std::string LayoutBytes(const ShardLayout& layout) {
+  Encoder to;
+  EncodeLayout(layout, &to);
+  return std::string(AsString(to.bytes()));
 }
 
 std::vector<std::byte> EncodeHeld(std::span<const HeldTensor> tensors) {
@@ -248,11 +271,13 @@ Result<std::vector<HeldTensor>> DecodeHeld(std::span<const std::byte> bytes) {
   bool valid = from.ok();
   while (valid && tensors.size() < n) {
     const std::span<const std::byte> rest = from.rest();
-    const HeldTensor& tensor = tensors.emplace_back(DecodeTensor(&from));
+    const std::optional<HeldTensor> tensor = DecodeTensor(&from);
+    valid = tensor.has_value();
+    if (!valid) break;
+    tensors.push_back(*tensor);
     again.Clear();
-    EncodeTensor(tensor, &again);  // there is one way to write a list
-    valid = from.ok() && IsValid(tensor) &&
-            std::ranges::equal(again.bytes(), rest.first(rest.size() - from.rest().size()));
+    EncodeTensor(*tensor, &again);  // there is one way to write a list
+    valid = std::ranges::equal(again.bytes(), rest.first(rest.size() - from.rest().size()));
   }
   if (valid && from.rest().empty()) return tensors;
   return Status::Corruption(

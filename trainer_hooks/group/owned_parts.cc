@@ -18,16 +18,18 @@ void OwnedParts::LoadStored() {
 // The part of the tensor that one of its stored shards is.
 std::optional<Range> OwnedParts::FindStored(const HeldTensor& tensor) const {
   const auto [begin, end] = of_earlier_job_.equal_range(tensor.name);
+  if (begin == end) return std::nullopt;
+  const ShardLayout layout = tensor.Layout();
+  const int64_t size = layout.NumLocal();
   for (auto it = begin; it != end; ++it) {
     const ShardLayout& stored = *it->second.layout;
-    if (it->second.dtype != tensor.dtype || stored.axes != tensor.layout.axes ||
-        stored.global_shape != tensor.layout.global_shape) {
+    if (it->second.dtype != tensor.dtype || stored.axes != layout.axes ||
+        stored.global_shape != layout.global_shape) {
       continue;
     }
-    const int64_t size = tensor.layout.NumLocal();
-    if (stored.flat == tensor.layout.flat) return Range{0, size};
+    if (stored.flat == layout.flat) return Range{0, size};
     if (!stored.flat.has_value()) continue;
-    const int64_t first = tensor.layout.flat ? tensor.layout.flat->begin : 0;
+    const int64_t first = layout.flat ? layout.flat->begin : 0;
     const Range part{stored.flat->begin - first, stored.flat->end - first};
     if (part.begin >= 0 && part.begin < part.end && part.end <= size) return part;
   }

@@ -17,8 +17,10 @@ namespace {
 // Some of the elements of a tensor, which is dense if they are not all. It has no names.
 StateTensor Cut(const StateTensor& tensor, const HeldTensor& held, const Range& range) {
   StateTensor part{{.dtype = tensor.dtype, .role = tensor.role}, tensor.data, tensor.device};
-  part.layout = CutLayout(held.layout, range);
-  if (part.layout == held.layout) {
+  ShardLayout layout = held.Layout();
+  const bool is_all = range == Range{0, layout.NumLocal()};
+  part.layout = CutLayout(std::move(layout), range);
+  if (is_all) {
     part.shape = tensor.shape;
     part.strides = tensor.strides;
     return part;

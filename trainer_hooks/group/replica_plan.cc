@@ -25,7 +25,8 @@ using Holder = ReplicaGroup::Holder;
 struct Group {
   const HeldTensor* tensor = nullptr;  // as the lowest rank lists it
   std::vector<Holder> holders;         // by rank
-  bool can_cut = true;                 // on all of them
+  bool can_cut = true;                 // on all of them, of which there are several
+  int64_t elements = 0;                // of the local tensor
   uint64_t bytes = 0;
   int stage = 0;
 };
@@ -86,11 +87,11 @@ class Planner {
   };
 
   void FindGroups();
+  static void Measure(Group* group);
   int StageOf(const Group& group) const;
   void PlanGroup(const Group& group);
   bool FollowSame(const Group& group);
   bool FollowMaster(const Group& group);
-  bool CanCut(const Group& group) const;
   std::vector<Range> CutAnew(const Group& group) const;
   void Keep(const Group& group);
   void Spread(const Rest& rest);
@@ -153,23 +154,33 @@ void Planner::FindGroups() {
       const HeldTensor& tensor = held_[rank][i];
       by_name_[rank][tensor.name].push_back(i);
       if (tensor.policy == ReplicaPolicy::kKeepPerRank) {
-        plan_.writes[rank][i] = Range{0, tensor.layout.NumLocal()};
-        load_[rank] += tensor.Bytes();
+        const int64_t elements = tensor.Layout().NumLocal();
+        plan_.writes[rank][i] = Range{0, elements};
+        load_[rank] += internal::BytesOf(tensor.dtype, elements);
         continue;
       }
       Group& group = groups[{tensor.name, tensor.Key()}];
       if (group.holders.empty()) group.tensor = &tensor;
       group.holders.push_back({rank, i});
       group.can_cut = group.can_cut && tensor.can_cut;
-      group.bytes = tensor.Bytes();
     }
   }
   for (auto& [key, group] : groups) {
+    Measure(&group);
     group.stage = StageOf(group);
     groups_.push_back(std::move(group));
   }
   std::stable_sort(groups_.begin(), groups_.end(),
                    [](const Group& a, const Group& b) { return a.bytes > b.bytes; });
+}
+
+// Padding is restored as it was only from a shard of the very same layout, so that is not cut.
+void Planner::Measure(Group* group) {
+  const ShardLayout layout = group->tensor->Layout();
+  group->elements = layout.NumLocal();
+  group->bytes = internal::BytesOf(group->tensor->dtype, group->elements);
+  group->can_cut =
+      group->can_cut && group->holders.size() > 1 && layout.NumHeld() == group->elements;
 }
 
 int Planner::StageOf(const Group& group) const {
@@ -183,7 +194,7 @@ int Planner::StageOf(const Group& group) const {
 }
 
 void Planner::PlanGroup(const Group& group) {
-  const Range all{0, group.tensor->layout.NumLocal()};
+  const Range all{0, group.elements};
   const bool lowest = group.tensor->policy == ReplicaPolicy::kTakeLowest;
   if (lowest || group.holders.size() == 1) return Assign(group, group.holders[0], all);
   if (FollowSame(group) || FollowMaster(group)) return;
@@ -203,12 +214,12 @@ bool Planner::FollowSame(const Group& group) {
     const auto& range = writes.emplace_back(WriteOf(*first));
     if (!range.has_value()) continue;
     const int64_t length = range->end - range->begin;
-    if (!is_tied && length < group.tensor->layout.NumLocal() && !CanCut(group)) return false;
+    if (!is_tied && length < group.elements && !group.can_cut) return false;
     elements += length;
   }
   const auto is_written = [](const auto& range) { return range.has_value(); };
   if (std::ranges::none_of(writes, is_written)) return false;
-  if (elements != group.tensor->layout.NumLocal()) return false;
+  if (elements != group.elements) return false;
   for (size_t i = 0; i < writes.size(); ++i) {
     if (writes[i].has_value()) Assign(group, group.holders[i], *writes[i]);
   }
@@ -217,18 +228,18 @@ bool Planner::FollowSame(const Group& group) {
 
 // The parts of the master that the holders save make all of the tensor: it is cut in the same way.
 bool Planner::FollowMaster(const Group& group) {
-  const ShardLayout& layout = group.tensor->layout;
+  const ShardLayout layout = group.tensor->Layout();
   std::vector<std::pair<Range, Holder>> parts;
   for (const Holder& holder : group.holders) {
     const size_t before = parts.size();
     for (const Holder& master : FindBeside(holder, TensorOf(holder).derived_from)) {
       if (!WriteOf(master).has_value()) continue;
-      const auto part = FindPart(layout, CutLayout(TensorOf(master).layout, *WriteOf(master)));
+      const auto part = FindPart(layout, CutLayout(TensorOf(master).Layout(), *WriteOf(master)));
       if (part.has_value() && part->end > part->begin) parts.emplace_back(*part, holder);
     }
     if (parts.size() > before + 1) return false;  // a holder saves one range of a tensor
   }
-  if (parts.size() > 1 && !CanCut(group)) return false;
+  if (parts.size() > 1 && !group.can_cut) return false;
   std::sort(parts.begin(), parts.end(),
             [](const auto& a, const auto& b) { return a.first.begin < b.first.begin; });
   int64_t end = 0;
@@ -236,26 +247,19 @@ bool Planner::FollowMaster(const Group& group) {
     if (range.begin != end) return false;
     end = range.end;
   }
-  if (parts.empty() || end != layout.NumLocal()) return false;
+  if (parts.empty() || end != group.elements) return false;
   for (const auto& [range, holder] : parts) WriteOf(holder) = range;
   return true;
 }
 
-// Padding is restored as it was only from a shard of the very same layout, so that is not cut.
-bool Planner::CanCut(const Group& group) const {
-  const ShardLayout& layout = group.tensor->layout;
-  return group.can_cut && layout.NumHeld() == layout.NumLocal();
-}
-
 // At chunks, when it is large.
 std::vector<Range> Planner::CutAnew(const Group& group) const {
-  const HeldTensor& tensor = *group.tensor;
-  const int64_t elements = tensor.layout.NumLocal();
+  const int64_t elements = group.elements;
   uint64_t parts = 1;
-  if (CanCut(group)) {
+  if (group.can_cut) {
     parts = std::clamp<uint64_t>(group.bytes / kMinPartBytes, 1, group.holders.size());
   }
-  const int64_t chunk = ElementsPerChunk(tensor.dtype);
+  const int64_t chunk = ElementsPerChunk(group.tensor->dtype);
   const int64_t chunks = (elements + chunk - 1) / chunk;
   const auto n = static_cast<int64_t>(parts);
   std::vector<Range> ranges;
@@ -267,11 +271,11 @@ std::vector<Range> Planner::CutAnew(const Group& group) const {
 
 // Parts that holders have saved before stay theirs. What is left of the group goes to `rests_`.
 void Planner::Keep(const Group& group) {
-  const int64_t elements = group.tensor->layout.NumLocal();
+  const int64_t elements = group.elements;
   std::vector<std::pair<Range, Holder>> had;
   for (const Holder& holder : group.holders) {
     const Range part = TensorOf(holder).had.value_or(Range{});
-    const bool fits = CanCut(group) || part == Range{0, elements};
+    const bool fits = group.can_cut || part == Range{0, elements};
     if (part.begin < part.end && fits) had.emplace_back(part, holder);
   }
   std::stable_sort(had.begin(), had.end(), [](const auto& a, const auto& b) {
@@ -384,12 +388,11 @@ std::map<std::string_view, ByValue> FindDisagreements(
 
 }  // namespace
 
-ShardLayout CutLayout(const ShardLayout& layout, const Range& range) {
+ShardLayout CutLayout(ShardLayout layout, const Range& range) {
   if (range == Range{0, layout.NumLocal()}) return layout;
-  ShardLayout part = layout;
   const int64_t begin = layout.flat ? layout.flat->begin : 0;
-  part.flat = Range{begin + range.begin, begin + range.end};
-  return part;
+  layout.flat = Range{begin + range.begin, begin + range.end};
+  return layout;
 }
 
 Status CompareRules(std::span<const std::vector<HeldTensor>> held) {

@@ -54,6 +54,6 @@ Status CompareRules(std::span<const std::vector<HeldTensor>> held);
 ReplicaPlan PlanReplicas(std::span<const std::vector<HeldTensor>> held);
 
 // Returns the layout of the elements [range.begin, range.end) of the local tensor of `layout`.
-ShardLayout CutLayout(const ShardLayout& layout, const Range& range);
+ShardLayout CutLayout(ShardLayout layout, const Range& range);
 
 }  // namespace varve::internal

@@ -30,7 +30,8 @@ Result<std::vector<std::vector<HeldTensor>>> DecodeAll(
 }
 
 bool HasPadding(const HeldTensor& tensor) {
-  return tensor.layout.NumHeld() < tensor.layout.NumLocal();
+  const ShardLayout layout = tensor.Layout();
+  return layout.NumHeld() < layout.NumLocal();
 }
 
 }  // namespace
@@ -149,7 +150,7 @@ Status ReplicaKeeper::LookAtPadding(std::vector<Difference>* differences) {
       if (holder.rank != static_cast<uint32_t>(ranks_->rank())) continue;
       const StateTensor& tensor = digests_->tensors()[at++];
       if (!differs || !has_padding(*next)) continue;
-      const auto digest = DigestWithoutPadding(tensor, TensorOf(*next).layout);
+      const auto digest = DigestWithoutPadding(tensor, TensorOf(*next).Layout());
       mine.push_back({digest.value_or(Digest()), digest.has_value() ? 1u : 0u});
     }
     if (differs) ++next;
@@ -179,8 +180,8 @@ Status ReplicaKeeper::LookAtPadding(std::vector<Difference>* differences) {
 
 std::string ReplicaKeeper::TextOf(const Difference& difference) const {
   const HeldTensor& tensor = TensorOf(difference);
-  std::string text = "tensor " + std::string(tensor.name) + ", " + ToString(tensor.layout) + ": " +
-                     NumberList("rank", difference.others) + " and rank " +
+  std::string text = "tensor " + std::string(tensor.name) + ", " + ToString(tensor.Layout()) +
+                     ": " + NumberList("rank", difference.others) + " and rank " +
                      std::to_string(difference.group->holders[0].rank) +
                      " hold replicas that differ";
   if (difference.is_padding_alone) {

@@ -79,7 +79,7 @@ class ReplicaKeeper {
   OwnedParts owned_;
   std::vector<std::vector<std::byte>> known_;  // of each rank, the digest of its list
   std::vector<std::vector<std::byte>> lists_;  // of each rank, as bytes
-  std::vector<std::vector<HeldTensor>> held_;  // of each rank. Their names lie in lists_
+  std::vector<std::vector<HeldTensor>> held_;  // of each rank. They borrow from lists_
   ReplicaPlan plan_;
   TensorPlaces places_;  // of the replicas of this rank, for which devices are prepared
   std::unique_ptr<ReplicaDigests> digests_;  // from Begin to End

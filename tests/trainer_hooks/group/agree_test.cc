@@ -4,8 +4,11 @@
 // list of tensors is refused before anything is planned from it.
 #include "trainer_hooks/group/agree.h"
 
+#include <cstring>
+
 #include "base/util.h"
 #include "tests/store/store_fixture.h"
+#include "tests/trainer_hooks/holding.h"
 #include "trainer_hooks/group/exchange_plan.h"
 #include "trainer_hooks/group/replica_plan.h"
 #include "trainer_hooks/group/verdict.h"
@@ -71,13 +74,10 @@ std::vector<HeldTensor> AList() {
       {.begin = 8, .length = 4}, {.begin = 0, .length = 2}, {.length = 3, .is_padding = true}};
   ShardLayout flat = ShardLayout::Whole({12, 5});
   flat.flat = Range{7, 31};
-  return {{.name = "w", .derived_from = "m", .layout = Canonical(padded), .can_cut = true},
-          {.name = "m", .layout = Canonical(flat), .policy = ReplicaPolicy::kTakeLowest},
-          {.name = "t",
-           .dtype = DType::kBF16,
-           .alias_of = "w",
-           .layout = ShardLayout::Whole({7}),
-           .had = Range{2, 5}}};
+  return {Holding(padded, {.name = "w", .derived_from = "m", .can_cut = true}),
+          Holding(flat, {.name = "m", .policy = ReplicaPolicy::kTakeLowest}),
+          Holding(ShardLayout::Whole({7}),
+                  {.name = "t", .dtype = DType::kBF16, .alias_of = "w", .had = Range{2, 5}})};
 }
 
 std::vector<TensorInfo> StoredTensors() {
@@ -154,8 +154,28 @@ TEST(HeldTensorTest, ThereIsOneWayToWriteAList) {
   list[2].dtype = static_cast<DType>(kNumDTypes);
   EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
   list = AList();
-  list[2].layout.axes[0] = {{.begin = 0, .length = 3}, {.begin = 3, .length = 4}};
+  ShardLayout split = ShardLayout::Whole({7});  // which is not canonical
+  split.axes[0] = {{.begin = 0, .length = 3}, {.begin = 3, .length = 4}};
+  list[2] = Holding(split, list[2]);
   EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok());
+}
+
+// These numbers are -1 in a list. Any other number below 0 says the same.
+TEST(HeldTensorTest, ThereIsOneWayToWriteALayout) {
+  static constexpr int64_t kOther = -2;
+  const auto expect_refused = [](size_t tensor, size_t at) {
+    std::vector<HeldTensor> list = AList();
+    const ShardLayout layout = list[tensor].Layout();
+    std::string bytes(list[tensor].layout);
+    ASSERT_LE(at + sizeof kOther, bytes.size());
+    std::memcpy(bytes.data() + at, &kOther, sizeof kOther);
+    ASSERT_NE(bytes, list[tensor].layout);
+    list[tensor].layout = bytes;
+    EXPECT_EQ(list[tensor].Layout(), layout);
+    EXPECT_FALSE(DecodeHeld(EncodeHeld(list)).ok()) << tensor;
+  };
+  expect_refused(0, 7 * sizeof kOther);  // where the padding of the first axis starts
+  expect_refused(2, AList()[2].layout.size() - 2 * sizeof kOther);  // no flat range
 }
 
 TEST(CheckWantedTest, WhatIsNotStoredSoIsNamed) {
@@ -165,13 +185,13 @@ TEST(CheckWantedTest, WhatIsNotStoredSoIsNamed) {
   const auto wants = [&](const HeldTensor& tensor) {
     return CheckWanted(stored, std::vector{tensor});
   };
-  EXPECT_THAT(wants({.name = "x", .layout = ShardLayout::Whole({7})}),
+  EXPECT_THAT(wants(Holding(ShardLayout::Whole({7}), {.name = "x"})),
               FailsWith(StatusCode::kInvalidArgument, "tensor x"));
-  EXPECT_THAT(wants({.name = "t", .dtype = DType::kF32, .layout = ShardLayout::Whole({7})}),
+  EXPECT_THAT(wants(Holding(ShardLayout::Whole({7}), {.name = "t", .dtype = DType::kF32})),
               FailsWith(StatusCode::kInvalidArgument, "in the checkpoint it is BF16"));
-  EXPECT_THAT(wants({.name = "m", .layout = ShardLayout::Whole({12, 6})}),
+  EXPECT_THAT(wants(Holding(ShardLayout::Whole({12, 6}), {.name = "m"})),
               FailsWith(StatusCode::kInvalidArgument, "of [12, 5]"));
-  EXPECT_FALSE(wants({.name = "m", .layout = ShardLayout::Whole({12})}).ok());
+  EXPECT_FALSE(wants(Holding(ShardLayout::Whole({12}), {.name = "m"})).ok());
 }
 
 TEST(VerdictTest, NotesAreAddedToWhatARankKnowsItself) {

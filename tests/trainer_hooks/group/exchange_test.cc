@@ -11,6 +11,7 @@
 #include "tests/support/bytes_read.h"
 #include "tests/support/shard_reference.h"
 #include "tests/support/sizes.h"
+#include "tests/trainer_hooks/holding.h"
 #include "tests/trainer_hooks/ranks_fixture.h"
 #include "trainer_hooks/group/exchange_plan.h"
 #include "varve/layouts.h"
@@ -23,7 +24,7 @@ using ::testing::HasSubstr;
 
 using Lists = std::vector<std::vector<HeldTensor>>;
 
-HeldTensor Want(const ShardLayout& layout) { return {.name = "w", .layout = Canonical(layout)}; }
+HeldTensor Want(const ShardLayout& layout) { return Holding(Canonical(layout), {.name = "w"}); }
 
 TensorInfo Stored(const ShardLayout& layout, uint32_t shard = 0) {
   return {{.name = "w", .shape = layout.LocalShape(), .layout = layout}, shard};

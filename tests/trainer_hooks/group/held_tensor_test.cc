@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/util.h"
 #include "trainer_hooks/state/save_state.h"
 
 namespace varve::internal {
@@ -33,6 +35,23 @@ TEST(HeldTensorTest, TensorsOfTheSameMemoryAreTied) {
   EXPECT_EQ(AliasesOf(first, second), (std::vector<std::string>{"", "a", "", "a"}));
   second.shape = {3, 2};
   EXPECT_EQ(AliasesOf(first, second), std::vector<std::string>(4));
+}
+
+// It copies neither.
+TEST(HeldTensorTest, AListLendsItsNamesAndLayouts) {
+  float data[6] = {};
+  TrainingState state;
+  state.tensors.push_back({{.name = "a", .shape = {2, 3}}, data});
+  const std::vector<std::byte> list = EncodeHeld(state, {});
+  const std::string_view all = AsString(list);
+  const auto held = DecodeHeld(list);
+  ASSERT_TRUE(held.ok()) << held.status().ToString();
+  const HeldTensor& tensor = held->at(0);
+  for (const std::string_view text : {tensor.name, tensor.layout}) {
+    ASSERT_FALSE(text.empty());
+    EXPECT_TRUE(text.data() >= all.data() && text.data() + text.size() <= all.data() + all.size());
+  }
+  EXPECT_EQ(tensor.Layout(), ShardLayout::Whole({2, 3}));
 }
 
 TEST(HeldTensorTest, AMomentNamesItsWeight) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How often a rank copies what describes a tensor, from BeginSave on. The names tell: with longer
-// names, each copy allocates as many bytes more.
+// names, each copy allocates as many bytes more. Layouts tell only by what a save keeps, because a
+// layout that is looked at allocates, too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -111,6 +112,57 @@ TEST(NameCopiesTest, ASaveOfARankMakesTwoAtMost) {
     // The buffer in which names go to the digest takes a little more or less.
     EXPECT_THAT(copies, Each(AllOf(Gt(0.9), Le(2.05))));
   }
+}
+
+// All of a vector, in this many blocks, the last of which comes first.
+ShardLayout Backwards(int64_t blocks, int64_t size) {
+  ShardLayout layout = ShardLayout::Whole({size});
+  layout.axes[0].clear();
+  for (int64_t i = blocks; i > 0; --i) {
+    layout.axes[0].push_back({.begin = (i - 1) * size / blocks, .length = size / blocks});
+  }
+  return layout;
+}
+
+// What BeginSave of rank 0 keeps in a first save of tensors that it alone has. Their layouts have
+// this many segments.
+int64_t BytesKept(int64_t segments, int64_t num_tensors) {
+  constexpr int64_t kSize = 128;
+  const TempFolder folder;
+  int64_t kept = 0;
+  auto groups = ThreadRanks(2, std::chrono::seconds(60));
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto checkpointer = OpenGroupCheckpointer(folder.path() / "root", groups[rank].get(), {});
+      ASSERT_TRUE(checkpointer.ok()) << checkpointer.status().ToString();
+      std::vector<float> data(static_cast<size_t>(kSize * num_tensors));
+      TrainingState state;
+      if (rank == 1) state.tensors.push_back({{.name = "other", .shape = {2}}, data.data()});
+      for (int64_t i = 0; rank == 0 && i < num_tensors; ++i) {
+        state.tensors.push_back({{.name = "t" + std::to_string(i),
+                                  .shape = {kSize},
+                                  .layout = Backwards(segments, kSize)},
+                                 data.data() + kSize * i});
+      }
+      const int64_t before = KeptByThisThread();
+      VARVE_ASSERT_OK((*checkpointer)->BeginSave(1, state, {}).status());
+      if (rank == 0) kept = KeptByThisThread() - before;
+      VARVE_ASSERT_OK((*checkpointer)->AwaitStaged());
+      VARVE_EXPECT_OK((*checkpointer)->Close());
+    });
+  }
+  threads.clear();
+  return kept;
+}
+
+// The list that goes to all ranks has two numbers of each segment.
+TEST(LayoutCopiesTest, ASaveKeepsALayoutInItsListAndInItsPart) {
+  constexpr int64_t kFew = 8, kMany = 128, kTensors = 300;
+  constexpr int64_t kMore = (kMany - kFew) * kTensors;  // segments
+  const auto kept = static_cast<double>(BytesKept(kMany, kTensors) - BytesKept(kFew, kTensors));
+  const auto both = static_cast<double>(kMore * (2 * sizeof(int64_t) + sizeof(Segment)));
+  EXPECT_THAT(kept / both, AllOf(Gt(0.95), Le(1.05)));
 }
 
 }  // namespace

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <map>
 #include <random>
-#include <set>
 #include <string>
 #include <string_view>
 
 #include "store/shards/regions.h"
 #include "tests/store/store_fixture.h"
+#include "tests/trainer_hooks/holding.h"
 #include "trainer_hooks/group/rank_part.h"
 #include "varve/layouts.h"
 
@@ -24,18 +24,13 @@ using ::testing::ElementsAre;
 using testing::FailsWith;
 using Lists = std::vector<std::vector<HeldTensor>>;
 
-// Keeps a name to the end of the program. Tensors that are held borrow theirs.
-std::string_view Kept(const std::string& name) {
-  static std::set<std::string> names;
-  return *names.insert(name).first;
-}
-
-HeldTensor Held(const std::string& name, ShardLayout layout, const std::string& derived_from = "") {
-  return {.name = Kept(name),
-          .dtype = derived_from.empty() ? DType::kF32 : DType::kBF16,
-          .derived_from = Kept(derived_from),
-          .layout = Canonical(std::move(layout)),
-          .can_cut = true};
+HeldTensor Held(const std::string& name, const ShardLayout& layout,
+                const std::string& derived_from = "") {
+  return testing::Holding(Canonical(layout),
+                          {.name = testing::Kept(name),
+                           .dtype = derived_from.empty() ? DType::kF32 : DType::kBF16,
+                           .derived_from = testing::Kept(derived_from),
+                           .can_cut = true});
 }
 
 // The ZeRO slice of a layout that one of `dp` ranks has.
@@ -66,8 +61,9 @@ void ExpectWhole(const Lists& held, const ReplicaPlan& plan) {
       const std::optional<Range>& range = plan.writes[rank][i];
       auto& layouts = saved[held[rank][i].name];
       if (!range.has_value()) continue;
-      EXPECT_LE(range->end, held[rank][i].layout.NumLocal());
-      layouts.push_back(Canonical(CutLayout(held[rank][i].layout, *range)));
+      const ShardLayout layout = held[rank][i].Layout();
+      EXPECT_LE(range->end, layout.NumLocal());
+      layouts.push_back(Canonical(CutLayout(layout, *range)));
       EXPECT_EQ(std::count(layouts.begin(), layouts.end(), layouts.back()), 1)
           << held[rank][i].name << ": " << ToString(layouts.back());
     }
@@ -147,7 +143,7 @@ TEST(ReplicaPlanTest, MomentsAreSavedWhereTheirWeightsAre) {
   EXPECT_GE(num_weights, held[0].size() / 3);
   // Also when a store has them elsewhere from before, and not where the weight cannot be cut.
   for (size_t i = 0; i < held[1].size(); ++i) {
-    held[1][i].had = Range{0, held[1][i].layout.NumLocal()};
+    held[1][i].had = Range{0, held[1][i].Layout().NumLocal()};
     for (auto& tensors : held) tensors[i].can_cut = tensors[i].moment_of.empty();
   }
   const ReplicaPlan later = PlanReplicas(held);
@@ -438,14 +434,15 @@ TEST(StickyPlanTest, ANewTensorMovesNoOther) {
   Lists held = After(before, plan);
   // The largest of all, so that a plan from scratch gives it out first.
   const HeldTensor added = Held("a.head", ShardLayout::Whole({50257, 770}));
+  constexpr uint64_t kAddedBytes = uint64_t{50257} * 770 * 4;
   for (auto& tensors : held) tensors.push_back(added);
   const ReplicaPlan next = PlanReplicas(held);
   ExpectWhole(held, next);
   ExpectBalanced(held, next);
-  EXPECT_EQ(Moved(held, next), added.Bytes());
+  EXPECT_EQ(Moved(held, next), kAddedBytes);
   // What it is for: a plan from scratch moves others, too.
   const ReplicaPlan scratch = PlanReplicas(Forgotten(held));
-  EXPECT_GT(Moved(held, scratch), 2 * added.Bytes());
+  EXPECT_GT(Moved(held, scratch), 2 * kAddedBytes);
 }
 
 TEST(StickyPlanTest, WhatARankLeavesIsGivenOutAndNothingElse) {
@@ -477,7 +474,7 @@ TEST(StickyPlanTest, NewRanksTakeTheirShare) {
 
 TEST(StickyPlanTest, OneRankThatHadAllKeepsWhatItMay) {
   Lists held(4, Model(6));
-  for (HeldTensor& tensor : held[2]) tensor.had = Range{0, tensor.layout.NumLocal()};
+  for (HeldTensor& tensor : held[2]) tensor.had = Range{0, tensor.Layout().NumLocal()};
   const ReplicaPlan next = PlanReplicas(held);
   ExpectWhole(held, next);
   ExpectBalanced(held, next);
@@ -496,7 +493,7 @@ TEST(StickyPlanTest, WhateverRanksSayTheyHadAllIsSavedOnce) {
         if (below(4) == 0 && &tensors != &held[0]) continue;
         tensors.push_back(tensor);
         tensors.back().can_cut = below(8) > 0;
-        const int64_t n = tensor.layout.NumLocal();
+        const int64_t n = tensor.Layout().NumLocal();
         const int64_t begin = below(2) * below(n), end = begin + 1 + below(n - begin);
         if (below(3) > 0) tensors.back().had = Range{begin, below(2) == 0 ? n : end};
       }
