@@ -58,7 +58,7 @@ enum class ReplicaPolicy {
   kMustBeEqual,  // the save fails, and names the tensor and the ranks
   // The replica of the lowest rank is saved. SaveStats::warnings names the ranks that differ.
   kTakeLowest,
-  // The save does not compare them. It saves the tensor of each rank under a name of its own,
+  // The save does not compare replicas. It saves the tensor of each rank under a name of its own,
   // "rank_00003/NAME". A Restore by the same number of ranks gives each rank its own tensor back.
   // If the number of ranks has changed, LoadOptions::rank_states says what happens.
   kKeepPerRank,
@@ -150,8 +150,9 @@ struct RemoteOptions {
   // StopScope may end the wait earlier. Close then returns an error, and the next job pushes what
   // is missing.
   std::chrono::milliseconds close_timeout{300'000};
-  // Called on the thread that pushes when a push has ended, even if it has failed. It is not called
-  // for a push that Close ends. It must not call the checkpointer, and must not throw.
+  // Called when a push has ended, even if the push has failed. The thread that pushes calls it. It
+  // is not called for a push that Close ends. It must not call the checkpointer, and must not
+  // throw.
   std::function<void(const PushStats&)> on_push{};
 };
 
@@ -169,7 +170,7 @@ struct CheckpointerOptions {
   // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   std::shared_ptr<DeviceTensorSource> devices;
   // Says what a save does if the newest step of the run has the same number. A save of a step older
-  // than the newest is always refused (BeginSave).
+  // than the newest is refused, unless a Restore went back to an earlier step (BeginSave).
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
   // With many ranks: how long this rank waits for another rank, in the calls of the RankGroup and
@@ -262,8 +263,9 @@ class AsyncCheckpointer {
   // new run RUN~1, or ~2 ... (Store::Rewind). So the run can get steps of these numbers again.
   virtual Result<bool> BeginSave(uint64_t step, const TrainingState& state,
                                  const BeginOptions& options = {}) = 0;
-  // Returns when the trainer may change its tensors. Does nothing when no save is being staged. If
-  // AwaitStaged was not called for the save before, BeginSave returns the error of RequireAwaited.
+  // Returns when the trainer may change its tensors. When no save is being staged, AwaitStaged does
+  // not wait. With one rank it may still return the error of an earlier save. If AwaitStaged was
+  // not called for the save before, BeginSave returns the error of RequireAwaited.
   // Prewarm, Wait, ReleaseStaging, Restore and Close call AwaitStaged themselves. SetMetrics and
   // SetTag call AwaitStaged if their step is being saved. With many ranks they always call it. A
   // save commits only after AwaitStaged. AwaitStaged returns an error if this save was refused, if
@@ -271,11 +273,12 @@ class AsyncCheckpointer {
   // failure_is_fatal is true, it also returns any other error of this save or of an earlier one. If
   // RemoteOptions::failure_is_fatal is true, it also returns the error of a push.
   virtual Status AwaitStaged() = 0;
-  // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call it. To
-  // find a forgotten AwaitStaged, call it yourself after the tensors have changed, as after an
-  // optimizer step. kFailedPrecondition: a save has started, and AwaitStaged has not been called
-  // for it. The chunks that were copied may then be of two steps. That save fails and is not
-  // committed, and its tensors are not read any more.
+  // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call
+  // RequireAwaited. To find a forgotten AwaitStaged, call RequireAwaited yourself after the tensors
+  // have changed, as after an optimizer step. kFailedPrecondition: a save has started, and
+  // AwaitStaged has not been called for it. The chunks that were copied may then be of two steps.
+  // That save fails and is not committed, and its tensors are not read any more. If that save was
+  // refused (BeginSave), RequireAwaited returns the refusal instead.
   virtual Status RequireAwaited() = 0;
   // Calls BeginSave, then AwaitStaged. Results and errors as theirs.
   Result<bool> Save(uint64_t step, const TrainingState& state, const BeginOptions& options = {});
@@ -291,7 +294,7 @@ class AsyncCheckpointer {
   // without going back to it, use LoadState with a reader of store().
   virtual Result<LoadReport> Restore(std::string_view step, const LoadOptions& options,
                                      TrainingState* into) = 0;
-  // The same for a checkpoint that is given by its id, such as Store::Resolve returns.
+  // The same for a checkpoint that is given by its id. Store::Resolve returns such ids.
   // kInvalidArgument: the step is of another run than CheckpointerOptions::run.
   virtual Result<LoadReport> Restore(const CheckpointId& id, const LoadOptions& options,
                                      TrainingState* into) = 0;

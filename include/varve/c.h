@@ -155,7 +155,7 @@ enum {
   VARVE_OPEN_CREATE = 2,  // as VARVE_OPEN_WRITE, and makes the store if there is none
   VARVE_CREATE_NEW = 3    // makes the store. VARVE_ALREADY_EXISTS if there is one
 };
-// How much work the encoder does. All are lossless.
+// How much work the encoder does. Every mode is lossless.
 enum {
   VARVE_COMPRESSION_AUTO = 0,
   VARVE_COMPRESSION_NONE = 1,
@@ -478,8 +478,9 @@ typedef struct varve_hooks_options {
   void* log_context;  // must stay valid until the hooks are closed
   // 0: the size of the state or half of the free memory, whichever is smaller
   uint64_t staging_budget_bytes;
-  // The share of chunks, 0 to 1, that each save digests twice, to find a before_optimizer_step that
-  // comes after the optimizer step. Set 1 for a new trainer.
+  // A check for new trainers: the share of chunks, 0 to 1, that the start of a save digests, and
+  // before_optimizer_step digests again. The save fails if a tensor has changed in between, because
+  // before_optimizer_step was then called too late. Set 1 for a new trainer.
   double check_staging;
   // How many times a commit that failed with an I/O error is tried again, at most 1,000.
   uint32_t retries;

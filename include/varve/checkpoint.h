@@ -181,8 +181,8 @@ class ReadRequest {
 
   // Reads the part of the global tensor that `layout` describes, from whatever shards hold it. If a
   // shard with this very layout is stored, its padding is read, too. Otherwise padding in `out` is
-  // filled with `padding`, the bytes of one element. Empty = zero bytes. kInvalidArgument:
-  // `padding` has another size.
+  // filled with `padding`, the bytes of one element. If `padding` is empty, the fill is bytes of
+  // value 0. kInvalidArgument: `padding` has another size.
   static ReadRequest Region(std::string_view name, const ShardLayout& layout,
                             std::span<std::byte> out, std::span<const std::byte> padding = {}) {
     return {name, kAllShards, out, {}, &layout, padding};
@@ -221,9 +221,9 @@ struct ShardOutline {
 
 // Reads one checkpoint. Store::OpenCheckpoint makes a reader. If the step is dropped, replaced or
 // moved to another run while a reader of it is open, calls of the reader may return kNotFound. They
-// never return wrong bytes. A step that was replaced or moved can be opened again. There is one
-// exception: a reader whose Store is a group that is open for writing (Group::Join, or Store::Open
-// of the root of the group). Such a reader keeps its step as it was.
+// never return wrong bytes. A step that was replaced or moved can be opened again. Some readers are
+// not affected at all. If a Store is a group that is open for writing (Group::Join, or Store::Open
+// of the root of the group), its readers keep their step as it was.
 //
 // Thread rule: any number of threads at a time. The store must outlive the reader.
 class CheckpointReader {

@@ -115,7 +115,7 @@ class DeviceTensorSource {
   // much memory as these. The source owns the digests, until the next call of DigestNow.
   virtual Result<const Digest*> DigestNow(uint64_t seed, std::span<const Chunk> chunks) = 0;
   // Copies a chunk to the host, and waits for it. The trainer does not change the tensor before
-  // this has returned.
+  // Read has returned.
   virtual Status Read(const Chunk& from, std::span<std::byte> to) = 0;
   // Returns memory of the host that Write copies from at full speed. The source owns it, and one
   // load at a time uses it. A load fills one half while the other half is copied to devices. A

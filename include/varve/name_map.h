@@ -43,8 +43,9 @@ class NameMap {
 
   // Takes a name of the checkpoint, and returns the name that the target has for it.
   std::string Apply(std::string_view name) const;
-  // Returns the `from` of each pair that is not the first matching pair of any of these names, in
-  // the order of the pairs. Such a pair may be misspelt, or an earlier pair may hide it.
+  // A pair is used if it is the first pair that matches one of `names`. Returns the `from` of each
+  // pair that is not used, in the order of the pairs. Such a pair may be misspelt, or an earlier
+  // pair may hide it.
   std::vector<std::string> PairsWithoutUse(std::span<const std::string> names) const;
   bool empty() const { return pairs_.empty() && regexes_.empty(); }
 

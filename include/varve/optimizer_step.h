@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one step of Adam or AdamW did. With this, a save stores little more than the gradients. The
-// second moment and the weight follow from the state one step before (docs/frame.md, "Header";
-// Kingma and Ba, arXiv 1412.6980; Loshchilov and Hutter, arXiv 1711.05101).
+// What one step of Adam or AdamW did. A save that gets this hint stores little more than
+// the gradients. varve predicts the second moment and the weight from the state one step before and
+// from the new first moment (docs/frame.md, "Header"; Kingma and Ba, arXiv 1412.6980; Loshchilov
+// and Hutter, arXiv 1711.05101).
 //
 //   auto hint = std::make_shared<varve::OptimizerStep>();
 //   hint->groups = {{.learning_rate = 3e-4, .beta2 = 0.95, .weight_decay = 0.1}};

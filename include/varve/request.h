@@ -71,8 +71,9 @@ struct SubmitReport {
 
 // Applies `request` to the store in `path`. Returns when the change is durable, unless there is a
 // writer and `wait` is false. Errors are those of Store::Open and of the function that `request`
-// asks for. kAborted: a writer did not answer in time, and may still apply the request. Or it took
-// the request and left no answer, for example on a full disk, and may have applied it.
+// asks for. kAborted has two cases. The writer did not answer in time: it may still apply the
+// request. The writer took the request and left no answer, for example on a full disk: it may have
+// applied the request.
 Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options = {});
 

@@ -78,7 +78,7 @@ struct ReclaimReport {
 // Says what a drop did.
 struct DropReport {
   std::vector<CheckpointId> dropped;  // each once, in the order of the call
-  // Of the reclaim after the drop. Its `warnings` stay empty. Without a reclaim, or while another
+  // What the reclaim after the drop did. `reclaim.warnings` stays empty. Without a reclaim, or while another
   // reclaim is under way, freed_bytes and rewritten_bytes are 0.
   ReclaimReport reclaim;
   // Messages about damaged records (docs/format.md) of the dropped steps. The chunks that these
@@ -112,8 +112,8 @@ struct CheckReport {
   // Messages about files that are missing, damaged or out of date: SYNCED, and the copies in spare/
   // (varve/repair.h). These files help to find and to repair damage. No reader or writer needs
   // these files while the rest of the store is sound. The next open for writing makes these files
-  // anew. A copy that no writer has opened (BackUp, Pull) has the file BACKUP instead. Only a new
-  // copy makes BACKUP anew.
+  // anew. A copy (BackUp, Pull) that no writer has opened has none of these files. It has the file
+  // BACKUP. If BACKUP is lost or damaged, make a new copy in another folder.
   std::vector<std::string> warnings{};
   // The steps that are known not to be readable whole, ordered by run and step. A chunk whose bytes
   // are damaged is found only if the check reads all data (CheckOptions). Without that, a step is
@@ -133,11 +133,11 @@ struct CheckReport {
 
 // What can be read of the checkpoints of a store, which may be damaged.
 struct KnownCheckpoints {
-  // Of all runs, ordered by the age of the run and by step. If the name of a run is lost, its steps
+  // The checkpoints of all runs, ordered by the age of the run and by step. If the name of a run is lost, its steps
   // have #ID in place of the name. A lost file may have held a drop, or newer metrics and tags.
   // Then the list still has the dropped steps, or the older metrics and tags.
   std::vector<CheckpointInfo> checkpoints;
-  // What is not in the list, or may not be, and why. Empty: the list is whole.
+  // Says what is missing from the list, or may be missing, and why. Empty: the list is whole.
   std::vector<std::string> errors;
 };
 

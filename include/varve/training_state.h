@@ -70,8 +70,8 @@ struct TrainingState {
   // stores little more than the gradients (varve/optimizer_step.h). The optimizer step has an
   // effect only if the last save or Restore was of the step directly before this one. At a step
   // that RetentionPolicy::keep_every keeps, it is ignored, unless keep_every is 1. With many ranks,
-  // give it to each save or to none. When that changes, replicas of moments may move to other
-  // ranks, which store them anew.
+  // give an optimizer step to each save or to none. If only some saves get one, replicas of moments
+  // may move to other ranks, which store them anew.
   std::shared_ptr<const OptimizerStep> optimizer_step;
 };
 
