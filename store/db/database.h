@@ -178,8 +178,9 @@ class Database {
   // Returns when neither a catch-up nor an ingest is under way. Both bring the families up to date
   // one after the other. So what one family shows before this call, all families show after it.
   void AwaitCommits() const;
-  // Counts the starts and the ends of ingests, or for a reader those of catch-ups. If it is even,
-  // and the same before and after a read, the read saw one state.
+  // Counts the starts and the ends of ingests, and of openings after an error. For a reader it
+  // counts those of catch-ups. If it is even, and the same before and after a read, the read saw
+  // one state.
   uint64_t num_ingest_events() const { return ingest_events_; }
 
   // For tests: a function that ingests instead of RocksDB, and the number of threads that wait in

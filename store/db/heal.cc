@@ -28,6 +28,7 @@ Result<Database::Use> Database::OpenAgainToRead() const {
   {
     const std::lock_guard lock(use_mutex_);
     if (open_ == nullptr) {
+      const CountsChange change(&ingest_events_);
       closed_ = OpenDespite();
       VARVE_RETURN_IF_ERROR(closed_);
     }
@@ -62,6 +63,8 @@ Status Database::Heal() {
     if (still_open != nullptr) still_open->db()->EnableManualCompaction();
     return Status::Ok();
   }
+  // What an ingest has done that RocksDB called failed may be there from now on.
+  const CountsChange change(&ingest_events_);
   Close();
   ForgetAround();
   file_system_->EndDoubt();

@@ -482,5 +482,19 @@ TEST_F(FaultsTest, LookingBesideTheWriter) {
   }
 }
 
+// What a commit has done that RocksDB called failed may be seen from then on. Else a read that began
+// before would take two states for one.
+TEST_F(FaultsTest, OpeningAgainAfterAnErrorCountsAsAChange) {
+  MakeTemplate();
+  StartFromTemplate();
+  const uint64_t before = database()->num_ingest_events();
+  {
+    const FailingIo fault({.path = "/db/MANIFEST-", .call = "syncs", .error = EIO});
+    store_->SetTag({"main", 2}, "good").IgnoreError();
+    EXPECT_NE(fault.failed(), "");
+  }
+  EXPECT_EQ(database()->num_ingest_events(), before + 4);  // an ingest, and an opening
+}
+
 }  // namespace
 }  // namespace varve::internal::testing
