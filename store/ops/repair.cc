@@ -108,8 +108,9 @@ Result<bool> TakeOver(const struct stat& owner, mode_t mode, const fs::path& to)
   const auto give = [&](uid_t user) { return ::lchown(to.c_str(), user, owner.st_gid) == 0; };
   constexpr auto kSameUser = static_cast<uid_t>(-1);
   const bool is_same = info.st_uid == owner.st_uid && info.st_gid == owner.st_gid;
-  const bool is_given =
-      is_same || give(owner.st_uid) || (give(kSameUser) && info.st_uid == owner.st_uid);
+  bool is_given = is_same || give(owner.st_uid);
+  if (!is_given && errno == EPERM) is_given = give(kSameUser) && info.st_uid == owner.st_uid;
+  if (!is_given && errno != EPERM) return ErrnoStatus("set the owner of", to, errno);
   // A change of the owner takes bits of the mode away, so this comes last.
   if (::chmod(to.c_str(), mode) != 0) return ErrnoStatus("set the mode of", to, errno);
   return is_given;

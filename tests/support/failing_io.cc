@@ -271,6 +271,10 @@ int link(const char* from, const char* to) noexcept {
   static auto* const next = Next<int(const char*, const char*)>("link");
   return Change("link", to, [&] { return next(from, to); });
 }
+int linkat(int at, const char* from, int to_at, const char* to, int flags) noexcept {
+  static auto* const next = Next<int(int, const char*, int, const char*, int)>("linkat");
+  return Change("link", PathIn(to_at, to), [&] { return next(at, from, to_at, to, flags); });
+}
 int symlink(const char* from, const char* to) noexcept {
   static auto* const next = Next<int(const char*, const char*)>("symlink");
   return Change("symlink", to, [&] { return next(from, to); });
@@ -299,6 +303,24 @@ int fallocate(int fd, int mode, off_t from, off_t size) {
   static auto* const next = Next<int(int, int, off_t, off_t)>("fallocate");
   const auto carry = [&] { return next(fd, mode, from, size); };
   return active ? Change("fallocate", PathOf(fd), carry) : carry();
+}
+int futimens(int fd, const struct timespec times[2]) noexcept {
+  static auto* const next = Next<int(int, const struct timespec*)>("futimens");
+  const auto carry = [&] { return next(fd, times); };
+  return active ? Change("times", PathOf(fd), carry) : carry();
+}
+int utimensat(int at, const char* path, const struct timespec times[2], int flags) noexcept {
+  static auto* const next = Next<int(int, const char*, const struct timespec*, int)>("utimensat");
+  return Change("times", path == nullptr ? PathOf(at) : PathIn(at, path),
+                [&] { return next(at, path, times, flags); });
+}
+int chmod(const char* path, mode_t mode) noexcept {
+  static auto* const next = Next<int(const char*, mode_t)>("chmod");
+  return Change("mode", path, [&] { return next(path, mode); });
+}
+int lchown(const char* path, uid_t user, gid_t group) noexcept {
+  static auto* const next = Next<int(const char*, uid_t, gid_t)>("lchown");
+  return Change("owner", path, [&] { return next(path, user, group); });
 }
 // It returns its error.
 int posix_fallocate(int fd, off_t from, off_t size) {

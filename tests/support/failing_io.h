@@ -5,9 +5,10 @@
 // Thread-safe. Only one FailingIo may exist at a time.
 //
 // The names of calls that change files: write, pwrite, fsync, fdatasync, sync_file_range, create
-// (an open for writing), mkdir, rename (renameat2, too), link, symlink, unlink (each call that
-// removes a name), ftruncate and fallocate (posix_fallocate, too). The names of calls that read:
-// open (for reading, of a folder as well), opendir, readdir, read and pread.
+// (an open for writing), mkdir, rename (renameat2, too), link (linkat, too), symlink, unlink (each
+// call that removes a name), ftruncate, fallocate (posix_fallocate, too), times (futimens,
+// utimensat), mode (chmod) and owner (lchown). The names of calls that read: open (for reading, of
+// a folder as well), opendir, readdir, read and pread.
 #pragma once
 
 #include <cstdint>

@@ -64,6 +64,9 @@ TEST_F(FailingIoTest, EachCallFailsUnderItsName) {
       {"unlink", [&] { return ::unlink((file() + "3").c_str()); }},
       {"ftruncate", [&] { return ::ftruncate(fd_, 20); }},
       {"fallocate", [&] { return ::fallocate(fd_, 0, 0, 20); }},
+      {"times", [&] { return ::futimens(fd_, nullptr); }},
+      {"mode", [&] { return ::chmod(file().c_str(), 0600); }},
+      {"owner", [&] { return ::lchown(file().c_str(), ::getuid(), ::getgid()); }},
       {"open", [&] { return ::open(file().c_str(), O_RDONLY); }},
       {"read",
        [&] {
@@ -90,13 +93,15 @@ TEST_F(FailingIoTest, CallsOfOtherFormsFailUnderTheSameNames) {
   EXPECT_EQ(ErrnoOf([&] { return ::openat(AT_FDCWD, b.c_str(), O_RDWR | O_CREAT, 0644); }), EIO);
   EXPECT_EQ(ErrnoOf([&] { return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); }), EIO);
   EXPECT_EQ(ErrnoOf([&] { return ::unlinkat(AT_FDCWD, a.c_str(), 0); }), EIO);
+  EXPECT_EQ(ErrnoOf([&] { return ::linkat(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); }), EIO);
+  EXPECT_EQ(ErrnoOf([&] { return ::utimensat(AT_FDCWD, a.c_str(), nullptr, 0); }), EIO);
   EXPECT_EQ(::posix_fallocate(fd_, 0, 20), EIO);
   std::error_code error;
   EXPECT_FALSE(fs::create_directory(folder_.path() / "new", error));
   EXPECT_EQ(error.value(), EIO);
   EXPECT_FALSE(fs::remove(a, error));
   EXPECT_EQ(error.value(), EIO);
-  EXPECT_EQ(io.num_calls(), 6u);
+  EXPECT_EQ(io.num_calls(), 8u);
 }
 
 TEST_F(FailingIoTest, FoldersCannotBeRead) {
