@@ -15,6 +15,7 @@
 #include "cli/context.h"
 #include "cli/print.h"
 #include "cli/verbs/reports.h"
+#include "store/ops/history.h"
 #include "store/read/sharded_reader.h"
 #include "varve/store.h"
 
@@ -29,6 +30,10 @@ struct LogOptions {
 struct TensorLog {
   std::string name;
   std::vector<TensorChange> changes;
+};
+struct Logs {
+  std::vector<TensorLog> tensors;
+  std::vector<std::string> errors;  // of a damaged store: what is left out
 };
 
 // A pattern is matched against the tensors of the newest step. Looking through all steps could take
@@ -47,12 +52,22 @@ Result<std::vector<std::string>> NamesOf(const Store& store, const LogOptions& o
   return names;
 }
 
-Result<std::vector<TensorLog>> Load(const Store& store, const LogOptions& options) {
-  std::vector<TensorLog> logs;
+Result<Logs> Load(const Store& store, const LogOptions& options) {
+  Logs logs;
   VARVE_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesOf(store, options));
   for (const std::string& name : names) {
-    VARVE_ASSIGN_OR_RETURN(auto changes, store.Log(options.run, name));
-    logs.push_back({name, std::move(changes)});
+    auto changes = store.Log(options.run, name);
+    if (changes.ok()) {
+      logs.tensors.push_back({name, *std::move(changes)});
+      continue;
+    }
+    if (changes.status().code() != StatusCode::kCorruption) return changes.status();
+    auto known = LogKnown(store, options.run, name);
+    if (!known.ok()) return changes.status();
+    // The damage may have gone since, as when a writer has dropped the step.
+    if (known->errors.empty()) known->errors.push_back(changes.status().message());
+    logs.tensors.push_back({name, std::move(known->changes)});
+    for (const std::string& error : known->errors) logs.errors.push_back(name + ": " + error);
   }
   return logs;
 }
@@ -82,12 +97,18 @@ std::string ToText(const std::vector<TensorLog>& logs) {
 Outcome RunLog(const Context& context, const Store& store, const LogOptions& options) {
   const auto logs = Load(store, options);
   if (!logs.ok()) return logs.status();
-  context.json() ? context.PrintJson(ToArray(*logs)) : context.PrintText(ToText(*logs));
-  return {};
+  context.json() ? context.PrintJson(ToArray(logs->tensors))
+                 : context.PrintText(ToText(logs->tensors));
+  if (logs->errors.empty()) return {};
+  return Outcome::Incomplete("the log leaves out", logs->errors);
 }
 
 constexpr char kLogNotes[] =
-    "JSON: an array of name step changed_chunks chunks changed_bytes stored_bytes";
+    R"(If a step is damaged, the log leaves it out, an error names it, and the exit
+code is 3. A change at such a step counts as a change at the next step of the
+log.
+
+JSON: an array of name step changed_chunks chunks changed_bytes stored_bytes)";
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -17,6 +18,24 @@
 namespace varve::internal::cli {
 
 using nlohmann::ordered_json;
+
+Result<KnownRuns> ListKnownRuns(const Store& store) {
+  auto runs = store.ListRuns();
+  if (runs.ok()) return KnownRuns{*std::move(runs), {}};
+  if (runs.status().code() != StatusCode::kCorruption) return runs.status();
+  auto steps = ListKnownSteps(store, {});
+  if (!steps.ok()) return runs.status();
+  KnownRuns known{{}, std::move(steps->errors)};
+  if (known.errors.empty()) known.errors.push_back(runs.status().message());
+  known.errors.push_back("what runs were forked from");
+  for (const CheckpointInfo& info : steps->checkpoints) {  // ordered by run
+    if (known.runs.empty() || known.runs.back().name != info.id.run) {
+      known.runs.emplace_back().name = info.id.run;
+    }
+    ++known.runs.back().num_steps;
+  }
+  return known;
+}
 
 ordered_json ToJson(std::span<const RunInfo> runs) {
   ordered_json array = ordered_json::array();
@@ -41,13 +60,19 @@ std::string ToText(const std::vector<RunInfo>& runs) {
 }
 
 Outcome RunRuns(const Context& context, const Store& store) {
-  const auto runs = store.ListRuns();
-  if (!runs.ok()) return runs.status();
-  context.json() ? context.PrintJson(ToJson(*runs)) : context.PrintText(ToText(*runs));
-  return {};
+  const auto known = ListKnownRuns(store);
+  if (!known.ok()) return known.status();
+  context.json() ? context.PrintJson(ToJson(known->runs)) : context.PrintText(ToText(known->runs));
+  if (known->errors.empty()) return {};
+  return Outcome::Incomplete("the list leaves out", known->errors);
 }
 
-constexpr char kRunsNotes[] = R"(JSON: array of run steps forked_from)";
+constexpr char kRunsNotes[] =
+    R"(If records of steps or runs are lost or damaged, the runs with a step that can be
+read are listed, an error names what is left out, and the exit code is 3. A run
+whose name is lost is named #ID.
+
+JSON: array of run steps forked_from)";
 
 }  // namespace
 

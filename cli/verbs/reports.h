@@ -21,7 +21,13 @@
 
 namespace varve::internal::cli {
 
-// runs
+// runs. Of a damaged store: those that have a step which can be read, and errors that name what is
+// left out.
+struct KnownRuns {
+  std::vector<RunInfo> runs;
+  std::vector<std::string> errors;
+};
+Result<KnownRuns> ListKnownRuns(const Store& store);
 nlohmann::ordered_json ToJson(std::span<const RunInfo> runs);
 
 // steps. Each of the result is an element of the array (cli/json.h).

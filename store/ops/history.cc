@@ -436,6 +436,41 @@ class Differ {
   CheckpointDiff diff_;
 };
 
+// With `skips`, steps that are damaged are left out.
+Result<KnownLog> LogOf(std::string_view run, std::string_view tensor,
+                       std::span<const CheckpointInfo> steps, const OpenStepOfRun& open,
+                       bool skips) {
+  KnownLog log;
+  std::unique_ptr<ShardedReader> before;
+  LoggedTensor then;
+  const auto add = [&](uint64_t step) -> Status {
+    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<ShardedReader> reader, open(step));
+    VARVE_ASSIGN_OR_RETURN(const auto shards, reader->FindStored(tensor));
+    LoggedTensor now;
+    VARVE_RETURN_IF_ERROR(reader->WithFrozenView([&]() -> Status {
+      VARVE_ASSIGN_OR_RETURN(now, ReadTensor(shards, then));
+      return Status::Ok();
+    }));
+    TensorChange change = Compare(then, now);
+    change.step = step;
+    if (change.changed_chunks > 0 || then.size() != now.size()) log.changes.push_back(change);
+    then = std::move(now);
+    before = std::move(reader);
+    return Status::Ok();
+  };
+  for (const CheckpointInfo& info : steps) {
+    const Status status = add(info.id.step);
+    // The step lacks the tensor, or was dropped meanwhile. A later step may have it again.
+    if (status.ok() || status.code() == StatusCode::kNotFound) continue;
+    if (!skips || status.code() != StatusCode::kCorruption) return status;
+    log.errors.push_back(status.message());
+  }
+  if (before != nullptr) return log;
+  if (!log.errors.empty()) return Status::Corruption(log.errors.front());
+  return Status::NotFound("no tensor " + std::string(tensor) + " at any step of run " +
+                          std::string(run));
+}
+
 }  // namespace
 
 Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const ShardedReader& after,
@@ -450,37 +485,23 @@ Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const Sharde
   return diff;
 }
 
-Result<std::vector<TensorChange>> LogTensor(
-    const Store& store, std::string_view run, std::string_view tensor,
-    const std::function<Result<std::unique_ptr<ShardedReader>>(uint64_t step)>& open) {
+Result<std::vector<TensorChange>> LogTensor(const Store& store, std::string_view run,
+                                            std::string_view tensor, const OpenStepOfRun& open) {
   VARVE_RETURN_IF_ERROR(ValidateName("tensor name", tensor));
   VARVE_ASSIGN_OR_RETURN(const auto steps, store.ListCheckpoints(run));
-  std::vector<TensorChange> log;
-  std::unique_ptr<ShardedReader> before;
-  LoggedTensor then;
-  const auto add = [&](uint64_t step) -> Status {
-    VARVE_ASSIGN_OR_RETURN(std::unique_ptr<ShardedReader> reader, open(step));
-    VARVE_ASSIGN_OR_RETURN(const auto shards, reader->FindStored(tensor));
-    LoggedTensor now;
-    VARVE_RETURN_IF_ERROR(reader->WithFrozenView([&]() -> Status {
-      VARVE_ASSIGN_OR_RETURN(now, ReadTensor(shards, then));
-      return Status::Ok();
-    }));
-    TensorChange change = Compare(then, now);
-    change.step = step;
-    if (change.changed_chunks > 0 || then.size() != now.size()) log.push_back(change);
-    then = std::move(now);
-    before = std::move(reader);
-    return Status::Ok();
-  };
-  for (const CheckpointInfo& info : steps) {
-    const Status status = add(info.id.step);
-    // The step lacks the tensor, or was dropped meanwhile. A later step may have it again.
-    if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
-  }
-  if (before != nullptr) return log;
-  return Status::NotFound("no tensor " + std::string(tensor) + " at any step of run " +
-                          std::string(run));
+  VARVE_ASSIGN_OR_RETURN(KnownLog log, LogOf(run, tensor, steps, open, /*skips=*/false));
+  return std::move(log.changes);
+}
+
+Result<KnownLog> LogKnown(const Store& store, std::string_view run, std::string_view tensor) {
+  VARVE_RETURN_IF_ERROR(ValidateName("tensor name", tensor));
+  VARVE_ASSIGN_OR_RETURN(KnownCheckpoints known, store.ListKnownCheckpoints());
+  std::erase_if(known.checkpoints, [&](const auto& info) { return info.id.run != run; });
+  const auto open = [&](uint64_t step) { return ShardedReader::Open(store, run, step); };
+  VARVE_ASSIGN_OR_RETURN(KnownLog log,
+                         LogOf(run, tensor, known.checkpoints, open, /*skips=*/true));
+  log.errors.insert(log.errors.begin(), known.errors.begin(), known.errors.end());
+  return log;
 }
 
 Result<std::vector<TensorChange>> StoreImpl::Log(std::string_view run,

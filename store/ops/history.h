@@ -34,8 +34,17 @@ Result<CheckpointDiff> DiffCheckpoints(const ShardedReader& before, const Sharde
                                        std::vector<TensorBytes>* bytes_after = nullptr);
 
 // `open` opens a step of the run.
-Result<std::vector<TensorChange>> LogTensor(
-    const Store& store, std::string_view run, std::string_view tensor,
-    const std::function<Result<std::unique_ptr<ShardedReader>>(uint64_t step)>& open);
+using OpenStepOfRun = std::function<Result<std::unique_ptr<ShardedReader>>(uint64_t step)>;
+Result<std::vector<TensorChange>> LogTensor(const Store& store, std::string_view run,
+                                            std::string_view tensor, const OpenStepOfRun& open);
+
+// The same of a damaged store, as far as it can be read. A change at a step that is left out counts
+// as a change at the next step that is not.
+struct KnownLog {
+  std::vector<TensorChange> changes;
+  std::vector<std::string> errors;  // name the steps that are left out
+};
+// kCorruption: no step can be read.
+Result<KnownLog> LogKnown(const Store& store, std::string_view run, std::string_view tensor);
 
 }  // namespace varve::internal

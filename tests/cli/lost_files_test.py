@@ -136,6 +136,24 @@ class DamagedTablesTest(unittest.TestCase):
         # Whichever table is lost, the records of other steps are in others.
         self.assertEqual(listed, set(whole))
 
+    def test_runs(self):
+        whole, parts = self.damage_each_table(["runs"])
+        whole = {run["run"]: run["steps"] for run in whole}
+        self.assertTrue(parts)
+        for answer, said in parts:
+            self.assertIn("the list leaves out what cannot be read: ", said)
+            for run in answer:
+                if not run["run"].startswith("#"):  # its name is lost
+                    self.assertLessEqual(run["steps"], whole[run["run"]], said)
+
+    def test_log(self):
+        _, parts = self.damage_each_table(["log", "w1", "--run", "a"])
+        self.assertTrue(parts)
+        for answer, said in parts:
+            self.assertIn("the log leaves out what cannot be read: w1: ", said)
+            for change in answer:
+                self.assertNotIn(f"step {change['step']} of run a", said)
+
     def test_dry_run_of_drop(self):
         _, parts = self.damage_each_table(["drop", "a@..2", "--dry-run"])
         for _, said in parts:
