@@ -14,6 +14,7 @@
 #include "codec/planes/layout.h"
 #include "codec/planes/plane_kernel.h"
 #include "codec/planes/residual_kernel.h"
+#include "codec/told_accesses.h"
 
 namespace varve::internal {
 
@@ -229,6 +230,8 @@ Status FrameDecoder::Decode(std::span<const std::byte> frame, const FrameSourceB
       return SizeError("source has", sources[i].size(), out.size());
     }
   }
+  TellRead(frame);
+  TellWritten(out);
   if (info.predictor == Predictor::kRaw) {
     VARVE_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, RawPayload(frame));
     std::memcpy(out.data(), payload.data(), out.size());

@@ -16,6 +16,7 @@
 #include "codec/planes/layout.h"
 #include "codec/planes/plane_kernel.h"
 #include "codec/planes/residual_kernel.h"
+#include "codec/told_accesses.h"
 
 namespace varve::internal {
 
@@ -175,6 +176,8 @@ FrameEncoder::~FrameEncoder() = default;
 
 Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* frame) {
   VARVE_RETURN_IF_ERROR(CheckInput(input));
+  TellRead(input.raw);
+  if (input.base != nullptr) TellRead(input.base->raw);
   Predictor predictor = Predictor::kRaw;
   const uint64_t rans_before = scratch_->streams.num_rans();
   const bool plain_look =
