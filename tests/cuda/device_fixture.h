@@ -176,7 +176,7 @@ class DeviceTest : public StoreTest {
     state->Clear();
     VARVE_ASSERT_OK(ckpt_->Restore(std::to_string(step), {}, &state->state()).status());
     for (size_t i = 0; i < state->size(); ++i) {
-      EXPECT_TRUE(state->Download(i) == values[i].bytes) << values[i].name;
+      EXPECT_TRUE(SameBytes(state->Download(i), values[i].bytes)) << values[i].name;
     }
   }
 

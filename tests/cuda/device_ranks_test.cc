@@ -26,7 +26,7 @@ TEST_F(DeviceRanksTest, OtherRanksGoOnWhereTheseStopped) {
             ckpt->Restore("1", {.reshard = true, .exchange = exchange}, &rank->state.state())
                 .status());
         for (size_t i = 0; i < 3; ++i) {
-          EXPECT_TRUE(rank->state.Download(i) == values[i].bytes) << values[i].name;
+          EXPECT_TRUE(SameBytes(rank->state.Download(i), values[i].bytes)) << values[i].name;
         }
       });
     }

@@ -81,7 +81,7 @@ TEST_F(FollowingTest, ALoadComesAfterTheWorkOfTheCurrentStream) {
     VARVE_ASSERT_OK(source_->Follow(current()));
     VARVE_ASSERT_OK(ckpt_->Restore("1", {}, &state_->state()).status());
     for (size_t k = 0; k < state_->size(); ++k) {
-      EXPECT_TRUE(state_->Download(k) == values[k].bytes) << values[k].name;
+      EXPECT_TRUE(SameBytes(state_->Download(k), values[k].bytes)) << values[k].name;
     }
   }
 }

@@ -97,7 +97,7 @@ class LoadRanksTest : public DeviceTest {
     StateTensor& added() { return state->state().tensors.back(); }
     void ExpectFilled() const {
       for (size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_TRUE(state->Download(i) == expected[i].bytes) << expected[i].name;
+        EXPECT_TRUE(SameBytes(state->Download(i), expected[i].bytes)) << expected[i].name;
       }
     }
   };

@@ -78,8 +78,8 @@ class TwoDevicesTest : public HostDeviceTest {
     second_->Clear();
     VARVE_ASSERT_OK(ckpt_->Restore(std::to_string(step), {}, &state_).status());
     for (size_t i = 0; i < 2; ++i) {
-      EXPECT_TRUE(first_->Download(i) == values[i].bytes) << values[i].name;
-      EXPECT_TRUE(second_->Download(i) == values[2 + i].bytes) << values[2 + i].name;
+      EXPECT_TRUE(SameBytes(first_->Download(i), values[i].bytes)) << values[i].name;
+      EXPECT_TRUE(SameBytes(second_->Download(i), values[2 + i].bytes)) << values[2 + i].name;
       first_->Set(i, values[i].bytes);
       second_->Set(i, values[2 + i].bytes);
     }

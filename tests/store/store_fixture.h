@@ -76,7 +76,7 @@ inline void ExpectReadsTogether(const CheckpointReader& reader,
   }
   VARVE_ASSERT_OK(reader.ReadMany(requests));
   for (size_t i = 0; i < tensors.size(); ++i) {
-    EXPECT_TRUE(out[i] == tensors[i].bytes) << tensors[i].name;
+    EXPECT_TRUE(SameBytes(out[i], tensors[i].bytes)) << tensors[i].name;
   }
 }
 
@@ -160,7 +160,7 @@ class StoreTest : public ::testing::Test {
       EXPECT_EQ(info->shape, tensor.shape);
       std::vector<std::byte> out(info->logical_bytes);
       VARVE_ASSERT_OK((*reader)->Read(tensor.name, out));
-      EXPECT_TRUE(out == tensor.bytes) << tensor.name << " at step " << step;
+      EXPECT_TRUE(SameBytes(out, tensor.bytes)) << tensor.name << " at step " << step;
     }
     ExpectReadsTogether(**reader, tensors);
   }

@@ -10,7 +10,8 @@ namespace varve::internal::testing {
 namespace {
 
 bool Equal(const TestTensor& a, const TestTensor& b) {
-  return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes;
+  return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape &&
+         SameBytes(a.bytes, b.bytes);
 }
 
 }  // namespace

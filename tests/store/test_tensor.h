@@ -3,12 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "varve/tensor.h"
 
 namespace varve::internal::testing {
+
+// The == of vectors compares one byte after the other, and sanitizers look at each.
+inline bool SameBytes(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
 
 // A tensor that a test owns.
 struct TestTensor {

@@ -127,7 +127,7 @@ Status CompareTensor(const CheckpointReader& reader, const Tensor& tensor) {
   }
   std::vector<std::byte> bytes(info.logical_bytes);
   VARVE_RETURN_IF_ERROR(reader.Read(tensor.name, bytes));
-  return bytes == tensor.bytes ? Status::Ok() : Differs("tensor " + tensor.name);
+  return SameBytes(bytes, tensor.bytes) ? Status::Ok() : Differs("tensor " + tensor.name);
 }
 
 // Reads all tensors in one call, in which chunks that need each other are decoded together.
