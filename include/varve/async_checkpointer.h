@@ -170,7 +170,7 @@ struct CheckpointerOptions {
   // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   std::shared_ptr<DeviceTensorSource> devices;
   // Says what a save does if the newest step of the run has the same number. A save of a step older
-  // than the newest is refused, unless a Restore went back to an earlier step (BeginSave).
+  // than the newest is refused, unless a Restore went back to a step before it (BeginSave).
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
   // With many ranks: how long this rank waits for another rank, in the calls of the RankGroup and

@@ -17,8 +17,8 @@
 // until AwaitStaged has returned. For tensors on GPUs this is a rule about work in CUDA streams.
 // *The given stream* of a device is its stream in CudaOptions::streams. When the trainer calls
 // BeginSave, the work that writes the tensors must be in the given stream already, or the given
-// stream must already wait for it. From BeginSave until AwaitStaged returns, the trainer adds to
-// no stream work that changes or frees the tensors. When AwaitStaged has returned, the
+// stream must already wait for it. Between BeginSave and the return of AwaitStaged, no stream may
+// get work that changes or frees the tensors. When AwaitStaged has returned, the
 // trainer may add such work to the given stream at once. Another stream must first wait
 // (cudaStreamWaitEvent) for the event that released() returns then. A call waits for work in the
 // given streams and in varve's own streams only. No call synchronizes a device.

@@ -15,7 +15,7 @@
 
 namespace varve {
 
-// A step at which a tensor differs from the previous step of the run, or first appears.
+// A step at which a tensor differs from what it was at the step before, or first appears.
 struct TensorChange {
   uint64_t step = 0;
   uint64_t num_chunks = 0;      // in all shards of the tensor

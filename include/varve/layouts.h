@@ -171,10 +171,10 @@ Result<FlatBuffer> FuseInBuckets(std::span<const int64_t> sizes, int64_t bucket_
 Result<FlatBuffer> FuseZeroGroup(std::span<const int64_t> sizes, int64_t ranks);
 // The flat parameter of one wrapped unit in FSDP1. It has the parameters in the order of the unit's
 // modules, and padding at the end to a multiple of the number of ranks. A shared parameter occurs
-// once. With use_orig_params each parameter begins at a multiple of 16 bytes. `element_bytes` is
-// the size in bytes of an element of the parameters as the forward pass uses them (MixedPrecision's
-// param_dtype). Without use_orig_params, `element_bytes` has no effect, but it must be at least
-// 1 (FlatParamHandle in torch/distributed/fsdp/_flat_param.py).
+// once. With use_orig_params each parameter begins at a multiple of 16 bytes (FlatParamHandle in
+// torch/distributed/fsdp/_flat_param.py). `element_bytes` is the size in bytes of an element of the
+// parameters as the forward pass uses them (MixedPrecision's param_dtype). Without use_orig_params,
+// `element_bytes` has no effect, but it must be at least 1.
 Result<FlatBuffer> FuseFsdpUnit(std::span<const int64_t> sizes, int64_t element_bytes,
                                 int64_t ranks, bool use_orig_params);
 // Returns the part of tensor `index` that a rank holds after the buffer is cut. The part is often

@@ -43,9 +43,9 @@ class NameMap {
 
   // Takes a name of the checkpoint, and returns the name that the target has for it.
   std::string Apply(std::string_view name) const;
-  // A pair is used if it is the first pair that matches one of `names`. Returns the `from` of each
-  // pair that is not used, in the order of the pairs. Such a pair may be misspelt, or an earlier
-  // pair may hide it.
+  // Returns the `from` of each pair that is used for none of `names`, in the order of the pairs. A
+  // pair is used for a name if it is the first pair that matches the name. A pair without use may
+  // be misspelt, or an earlier pair may hide it.
   std::vector<std::string> PairsWithoutUse(std::span<const std::string> names) const;
   bool empty() const { return pairs_.empty() && regexes_.empty(); }
 

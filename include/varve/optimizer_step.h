@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one step of Adam or AdamW did. A save that gets this hint stores little more than
-// the gradients. varve predicts the second moment and the weight from the state one step before and
+// What one step of Adam or AdamW did. A save that gets this hint stores little more than the
+// gradients. varve predicts the second moment and the weight from the state one step before and
 // from the new first moment (docs/frame.md, "Header"; Kingma and Ba, arXiv 1412.6980; Loshchilov
 // and Hutter, arXiv 1711.05101).
 //

@@ -61,8 +61,8 @@ struct StoreOptions {
   // The same as `max_delta_depth`, for chunks that are predicted from a step of an optimizer. The
   // first predicted save makes the chain of a weight 3 or 4 chunks long. Each further save makes it
   // longer by one. The default of 16 allows 14 predicted saves in a row, or 13 with BF16 gradients.
-  // A restore of a predicted save decodes that save and the predicted saves before it in the row.
-  // The save after a full row is predicted from keyframes. 1 to 3 = no such predictions.
+  // A restore of a predicted save also decodes the predicted saves before it in the row, and the
+  // save before the row. After a full row, one save is made against keyframes. 1 to 3 = no rows.
   int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its

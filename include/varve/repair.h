@@ -121,8 +121,8 @@ struct RepairReport {
 //
 // A *newer* step of `from` was saved later than all saves that can still be seen in the damaged
 // store. If the damaged store has no step of this run and number, the repair takes the newer step.
-// If the damaged store has such a step, that step is replaced only if `from` is a *successor* of the
-// damaged store and the newer step can be read. Each newer step gets a doubt.
+// If the damaged store has such a step, that step is replaced only if `from` is a *successor* of
+// the damaged store and the newer step can be read. Each newer step gets a doubt.
 //
 // `from` is a successor of the damaged store if four things are true. It is a folder. BackUp or
 // Pull made it from this store. No writer has opened it since. Its newest table file is newer than
@@ -139,14 +139,14 @@ struct RepairReport {
 // opened, because it is damaged. The new store did not pass its check. FORMAT and its copy are both
 // lost or damaged. SYNCED says how long the manifest was, and neither the manifest nor its copy can
 // be read that far. SYNCED does not say how long the manifest was, and neither the manifest nor its
-// copy can be read at all. CURRENT is lost or damaged, and nothing says which
-// manifest is the newest. CURRENT names an older manifest than its copy, and the newer one is lost.
+// copy can be read at all. CURRENT is lost or damaged, and nothing says which manifest is the
+// newest. CURRENT names an older manifest than its copy, and the newer one is lost.
 // kFailedPrecondition: `path` is the root or a member of a group, `from` is no backup of the store,
 // the file system has no hard links or cannot exchange folders, no table file of a sealed store has
 // its tag with `key`, or FORMAT and its copy differ and no step says which is right. kIOError: for
 // example, the disk is full, or this user may not read a file of the store or of `from`. If `from`
-// is a URL, errors of OpenRemote are possible, too. After an error, `path` holds the store as it was,
-// or the repaired one (above).
+// is a URL, errors of OpenRemote are possible, too. After an error, `path` holds the store as it
+// was, or the repaired one (above).
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});
 

@@ -78,8 +78,8 @@ struct ReclaimReport {
 // Says what a drop did.
 struct DropReport {
   std::vector<CheckpointId> dropped;  // each once, in the order of the call
-  // What the reclaim after the drop did. `reclaim.warnings` stays empty. Without a reclaim, or while another
-  // reclaim is under way, freed_bytes and rewritten_bytes are 0.
+  // What the reclaim after the drop did. `reclaim.warnings` stays empty. Without a reclaim, or
+  // while another reclaim is under way, freed_bytes and rewritten_bytes are 0.
   ReclaimReport reclaim;
   // Messages about damaged records (docs/format.md) of the dropped steps. The chunks that these
   // records name are not released, so their space stays in use.
@@ -133,9 +133,9 @@ struct CheckReport {
 
 // What can be read of the checkpoints of a store, which may be damaged.
 struct KnownCheckpoints {
-  // The checkpoints of all runs, ordered by the age of the run and by step. If the name of a run is lost, its steps
-  // have #ID in place of the name. A lost file may have held a drop, or newer metrics and tags.
-  // Then the list still has the dropped steps, or the older metrics and tags.
+  // The checkpoints of all runs, ordered by the age of the run and by step. If the name of a run is
+  // lost, its steps have #ID in place of the name. A lost file may have held a drop, or newer
+  // metrics and tags. Then the list still has the dropped steps, or the older metrics and tags.
   std::vector<CheckpointInfo> checkpoints;
   // Says what is missing from the list, or may be missing, and why. Empty: the list is whole.
   std::vector<std::string> errors;
