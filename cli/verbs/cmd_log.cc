@@ -63,7 +63,7 @@ Result<Logs> Load(const Store& store, const LogOptions& options) {
     }
     if (changes.status().code() != StatusCode::kCorruption) return changes.status();
     auto known = LogKnown(store, options.run, name);
-    if (!known.ok()) return changes.status();
+    if (!known.ok() || (known->changes.empty() && names.size() == 1)) return changes.status();
     // The damage may have gone since, as when a writer has dropped the step.
     if (known->errors.empty()) known->errors.push_back(changes.status().message());
     logs.tensors.push_back({name, std::move(known->changes)});

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -25,9 +24,9 @@ Result<KnownRuns> ListKnownRuns(const Store& store) {
   if (runs.status().code() != StatusCode::kCorruption) return runs.status();
   auto steps = ListKnownSteps(store, {});
   if (!steps.ok()) return runs.status();
-  KnownRuns known{{}, std::move(steps->errors)};
-  if (known.errors.empty()) known.errors.push_back(runs.status().message());
-  known.errors.push_back("what runs were forked from");
+  KnownRuns known{{}, {"what runs were forked from"}};
+  if (steps->errors.empty()) known.errors.push_back(runs.status().message());
+  known.errors.insert(known.errors.end(), steps->errors.begin(), steps->errors.end());
   for (const CheckpointInfo& info : steps->checkpoints) {  // ordered by run
     if (known.runs.empty() || known.runs.back().name != info.id.run) {
       known.runs.emplace_back().name = info.id.run;
@@ -68,8 +67,9 @@ Outcome RunRuns(const Context& context, const Store& store) {
 }
 
 constexpr char kRunsNotes[] =
-    R"(If records of steps or runs are lost or damaged, the runs with a step that can be
-read are listed, an error names what is left out, and the exit code is 3. A run
+    R"(If records of steps or runs are lost or damaged, the runs with a step that can
+be read are listed, with the number of these steps. Nothing then says what runs
+were forked from. An error names what is left out, and the exit code is 3. A run
 whose name is lost is named #ID.
 
 JSON: array of run steps forked_from)";

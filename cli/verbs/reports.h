@@ -21,8 +21,8 @@
 
 namespace varve::internal::cli {
 
-// runs. Of a damaged store: those that have a step which can be read, and errors that name what is
-// left out.
+// runs. If the store is damaged, `runs` has those with a step that can be read, and `errors` names
+// what is left out.
 struct KnownRuns {
   std::vector<RunInfo> runs;
   std::vector<std::string> errors;

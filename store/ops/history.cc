@@ -463,10 +463,11 @@ Result<KnownLog> LogOf(std::string_view run, std::string_view tensor,
     // The step lacks the tensor, or was dropped meanwhile. A later step may have it again.
     if (status.ok() || status.code() == StatusCode::kNotFound) continue;
     if (!skips || status.code() != StatusCode::kCorruption) return status;
-    log.errors.push_back(status.message());
+    const std::string name = StepName(run, info.id.step);
+    const bool is_named = status.message().find(name) != std::string::npos;
+    log.errors.push_back(is_named ? status.message() : name + ": " + status.message());
   }
-  if (before != nullptr) return log;
-  if (!log.errors.empty()) return Status::Corruption(log.errors.front());
+  if (before != nullptr || !log.errors.empty()) return log;
   return Status::NotFound("no tensor " + std::string(tensor) + " at any step of run " +
                           std::string(run));
 }
@@ -498,8 +499,7 @@ Result<KnownLog> LogKnown(const Store& store, std::string_view run, std::string_
   VARVE_ASSIGN_OR_RETURN(KnownCheckpoints known, store.ListKnownCheckpoints());
   std::erase_if(known.checkpoints, [&](const auto& info) { return info.id.run != run; });
   const auto open = [&](uint64_t step) { return ShardedReader::Open(store, run, step); };
-  VARVE_ASSIGN_OR_RETURN(KnownLog log,
-                         LogOf(run, tensor, known.checkpoints, open, /*skips=*/true));
+  VARVE_ASSIGN_OR_RETURN(KnownLog log, LogOf(run, tensor, known.checkpoints, open, /*skips=*/true));
   log.errors.insert(log.errors.begin(), known.errors.begin(), known.errors.end());
   return log;
 }
