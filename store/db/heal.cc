@@ -28,9 +28,9 @@ Result<Database::Use> Database::OpenAgainToRead() const {
   {
     const std::lock_guard lock(use_mutex_);
     if (open_ == nullptr) {
-      const CountsChange change(&ingest_events_);
       closed_ = OpenDespite();
       VARVE_RETURN_IF_ERROR(closed_);
+      const CountsChange change(&ingest_events_);  // nobody has read in between
     }
   }
   Use use(this);

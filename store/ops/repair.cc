@@ -101,16 +101,27 @@ Status AddNameHints(const fs::path& file, std::map<RunId, std::string>* names) {
   return Status::Ok();
 }
 
+// Says whether it is this user or the file system that gives no files away.
+bool MayNotGive(int error) {
+  return error == EPERM || error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+}
+
 // Gives a file or folder an owner, a group and a mode. False: this user may not give it away.
 Result<bool> TakeOver(const struct stat& owner, mode_t mode, const fs::path& to) {
   struct stat info {};
   if (::lstat(to.c_str(), &info) != 0) return ErrnoStatus("look at", to, errno);
-  const auto give = [&](uid_t user) { return ::lchown(to.c_str(), user, owner.st_gid) == 0; };
   constexpr auto kSameUser = static_cast<uid_t>(-1);
+  const auto give = [&](uid_t user) {
+    return ::lchown(to.c_str(), user, owner.st_gid) == 0 ? 0 : errno;
+  };
   const bool is_same = info.st_uid == owner.st_uid && info.st_gid == owner.st_gid;
-  bool is_given = is_same || give(owner.st_uid);
-  if (!is_given && errno == EPERM) is_given = give(kSameUser) && info.st_uid == owner.st_uid;
-  if (!is_given && errno != EPERM) return ErrnoStatus("set the owner of", to, errno);
+  int error = is_same ? 0 : give(owner.st_uid);
+  bool is_given = error == 0;
+  if (MayNotGive(error)) {
+    error = give(kSameUser);
+    is_given = error == 0 && info.st_uid == owner.st_uid;
+  }
+  if (error != 0 && !MayNotGive(error)) return ErrnoStatus("set the owner of", to, error);
   // A change of the owner takes bits of the mode away, so this comes last.
   if (::chmod(to.c_str(), mode) != 0) return ErrnoStatus("set the mode of", to, errno);
   return is_given;

@@ -482,8 +482,8 @@ TEST_F(FaultsTest, LookingBesideTheWriter) {
   }
 }
 
-// What a commit has done that RocksDB called failed may be seen from then on. Else a read that began
-// before would take two states for one.
+// What a commit has done that RocksDB called failed may be seen from then on. Else a read that
+// began before would take two states for one.
 TEST_F(FaultsTest, OpeningAgainAfterAnErrorCountsAsAChange) {
   MakeTemplate();
   StartFromTemplate();
