@@ -70,7 +70,7 @@ void RunAt(CpuLevel level, Loop loop, Args... args) {
 // Input and output of a loop. They do not overlap.
 using In = const uint8_t* __restrict;
 using Out = uint8_t* __restrict;
-// Bytes as loops take them.
+// Returns the bytes as loops take them.
 inline const uint8_t* Data(std::span<const std::byte> bytes) {
   return reinterpret_cast<const uint8_t*>(bytes.data());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Digests (varve/digest.h), also of bytes that never lie in one piece, and half of their text.
+// Digests (varve/digest.h), also of bytes that never lie in one piece, and their text.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/byte_buffer.h"
+#include "base/told_accesses.h"
 #include "codec/entropy/size_error.h"
 #include "codec/entropy/stream_decoder.h"
 #include "codec/frame.h"
@@ -14,7 +15,6 @@
 #include "codec/planes/layout.h"
 #include "codec/planes/plane_kernel.h"
 #include "codec/planes/residual_kernel.h"
-#include "codec/told_accesses.h"
 
 namespace varve::internal {
 
@@ -231,6 +231,7 @@ Status FrameDecoder::Decode(std::span<const std::byte> frame, const FrameSourceB
     }
   }
   TellRead(frame);
+  for (size_t i = 0; i < info.num_sources; ++i) TellRead(sources[i]);
   TellWritten(out);
   if (info.predictor == Predictor::kRaw) {
     VARVE_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, RawPayload(frame));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/byte_buffer.h"
+#include "base/told_accesses.h"
 #include "codec/entropy/stream_encoder.h"
 #include "codec/frame.h"
 #include "codec/frame_header.h"
@@ -16,7 +17,6 @@
 #include "codec/planes/layout.h"
 #include "codec/planes/plane_kernel.h"
 #include "codec/planes/residual_kernel.h"
-#include "codec/told_accesses.h"
 
 namespace varve::internal {
 
@@ -178,6 +178,9 @@ Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* fr
   VARVE_RETURN_IF_ERROR(CheckInput(input));
   TellRead(input.raw);
   if (input.base != nullptr) TellRead(input.base->raw);
+  if (MayReplay(input)) {
+    for (const FrameBase& source : input.replay->sources) TellRead(source.raw);
+  }
   Predictor predictor = Predictor::kRaw;
   const uint64_t rans_before = scratch_->streams.num_rans();
   const bool plain_look =
@@ -197,6 +200,7 @@ Status FrameEncoder::Encode(const EncodeInput& input, std::vector<std::byte>* fr
   const int version = predictor == Predictor::kReplay ? 3 : has_rans ? 2 : 1;
   WriteFrame(input, static_cast<uint8_t>(version), predictor,
              raw ? input.raw : scratch_->payload.bytes(), frame);
+  TellWritten(*frame);
   return Status::Ok();
 }
 

@@ -3,7 +3,7 @@
 // Two operations that AVX-512 has as instructions and AVX2 lacks: moving the bytes that a mask
 // names together, and moving them apart again. Shuffles are faster here than pext and pdep, because
 // masks and words for these must leave the vector registers. They are much faster where pext and
-// pdep are microcoded. It also has the loads and stores of vectors. Functions are stateless.
+// pdep are microcoded. This file also has the loads and stores of vectors. Functions are stateless.
 #pragma once
 
 #include <cstddef>

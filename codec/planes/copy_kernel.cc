@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/cpu.h"
+#include "base/told_accesses.h"
 
 #if VARVE_X86
 #include <immintrin.h>
@@ -43,6 +44,8 @@ void StreamLines(const std::byte* from, size_t num_lines, std::byte* to) {
 }  // namespace
 
 void CopyPastCache(std::span<const std::byte> from, std::span<std::byte> to) {
+  TellRead(from);
+  TellWritten(to);
   if (to.empty()) return;  // then either pointer may be null, which memcpy does not take
   const auto address = reinterpret_cast<uintptr_t>(to.data());
   const size_t head = std::min(to.size(), (kLineBytes - address % kLineBytes) % kLineBytes);

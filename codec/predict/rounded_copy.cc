@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/told_accesses.h"
+
 #if VARVE_X86
 #include <immintrin.h>
 #endif
@@ -93,6 +95,7 @@ bool IsRoundedCopy(DType dtype, std::span<const std::byte> source, std::span<con
   if (!HasRoundedCopy(dtype) || source.size() != 2 * copy.size() || copy.size() % 2 != 0) {
     return false;
   }
+  TellRead(copy);
   std::byte rounded[2 * kRound];
   for (size_t at = 0; at < copy.size(); at += sizeof(rounded)) {
     const size_t bytes = std::min(sizeof(rounded), copy.size() - at);
@@ -105,6 +108,8 @@ bool IsRoundedCopy(DType dtype, std::span<const std::byte> source, std::span<con
 void MakeRoundedCopy(DType dtype, std::span<const std::byte> source, std::span<std::byte> copy,
                      CpuLevel level) {
   assert(HasRoundedCopy(dtype) && source.size() == 2 * copy.size());
+  TellRead(source);
+  TellWritten(copy);
   const size_t n = copy.size() / 2;
   if (dtype == DType::kBF16) return RoundBf16(level, source.data(), n, copy.data());
   RoundF16(level, source.data(), n, copy.data());

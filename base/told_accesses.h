@@ -2,7 +2,7 @@
 //
 // The codec is compiled without ThreadSanitizer's checks of each access, which would take most of
 // the time of the tests. It has no threads. So it is enough to tell ThreadSanitizer once what it
-// reads and writes of a caller's memory.
+// reads and writes of a caller's memory. The functions that take chunks, frames and states do so.
 #pragma once
 
 #include <cstddef>
