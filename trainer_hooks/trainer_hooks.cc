@@ -15,6 +15,7 @@
 #include "trainer_hooks/group/agree.h"
 #include "trainer_hooks/group/load_together.h"
 #include "trainer_hooks/save/free_space.h"
+#include "trainer_hooks/state/save_state.h"
 #include "trainer_hooks/state/state_bytes.h"
 #include "trainer_hooks/stop_signal.h"
 #include "varve/group.h"
@@ -310,12 +311,7 @@ Status TrainerHooksImpl::CheckSpace(const TrainingState& state) {
 const TrainingState& TrainerHooksImpl::WhatToSave(const TrainingState& state,
                                                   TrainingState* part) const {
   if (flags_.save_optim) return state;
-  *part = {.items = state.items,
-           .trainer = state.trainer,
-           .topology = state.topology,
-           .metrics = state.metrics,
-           .tags = state.tags,
-           .optimizer_step = state.optimizer_step};
+  *part = WithoutTensors(state);
   std::ranges::copy_if(
       state.tensors, std::back_inserter(part->tensors),
       [](const StateTensor& tensor) { return tensor.role != TensorRole::kOptimizer; });
