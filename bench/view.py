@@ -17,10 +17,10 @@ A first answer and a p95 above 300 ms are named below the table. Progress goes t
 
 --writer saves ten times a second, in blocks with and without somebody who looks at all views each second,
 and prints how long the saves of both kinds took. Neighbouring blocks are compared, and each kind comes
-first as often as the other. Who looks has the lowest priority, as if the browser were on another machine.
-With --quiet it measures for so many seconds, and leaves out each pair of
-blocks while other programs used more than a tenth of one core. With --one-view, somebody looks at one view
-each second, at each in turn.
+first as often as the other. The process that looks has the lowest priority, as if the browser were
+on another machine. With --quiet it measures for so many seconds, and leaves out each pair of blocks while
+other programs used more than a tenth of one core. With --one-view, somebody looks at one view each second,
+at each in turn.
 """
 
 import argparse
@@ -313,7 +313,16 @@ def somebody_who_looks_on(command, path, views_at_once):
     with shown(command, path) as url:
         # What the browser takes is not measured. So it has the lowest priority.
         looker = subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, __file__, "--poll", url.geturl(), str(views_at_once)],
+            [
+                "nice",
+                "-n",
+                "19",
+                sys.executable,
+                __file__,
+                "--poll",
+                url.geturl(),
+                str(views_at_once),
+            ],
             stdout=subprocess.PIPE,
         )
         looker.stdout.readline()

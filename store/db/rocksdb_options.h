@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The options that varve sets in RocksDB, and why. Errors of each in terms of the other. See also
+// The options that varve sets in RocksDB, and why. It also converts statuses between both. See also
 // "Pitfalls of RocksDB 7.8.3" in docs/durability.md.
 #pragma once
 

@@ -14,6 +14,7 @@
 #include "tests/store/store_fixture.h"
 #include "tests/support/forwarding_ranks.h"
 #include "tests/support/scarce_memory.h"
+#include "tests/trainer_hooks/one_worker.h"
 #include "varve/group_checkpointer.h"
 
 namespace varve::internal::testing {
@@ -24,7 +25,7 @@ using ::testing::Each;
 using ::testing::Gt;
 using ::testing::Le;
 
-constexpr size_t kPairs = 1000;
+constexpr size_t kPairs = kUnderTsan ? 500 : 1000;
 
 // Knows how much its own calls allocate. The copies of a message that a group makes to carry it
 // are not counted.
