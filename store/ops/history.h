@@ -44,7 +44,7 @@ struct KnownLog {
   std::vector<TensorChange> changes;
   std::vector<std::string> errors;  // name the steps that are left out
 };
-// kCorruption: not even the list of steps can be read.
+// kCorruption: not even the list of steps can be read. kNotFound: no step has the tensor.
 Result<KnownLog> LogKnown(const Store& store, std::string_view run, std::string_view tensor);
 
 }  // namespace varve::internal
