@@ -140,7 +140,7 @@ struct RemoteOptions {
   // How many of the newest snapshots stay in the object store. What only older snapshots need is
   // removed after each push. 0 = all stay.
   uint64_t keep = 0;
-  // True: retention does not drop a step that is due before a push has sent it.
+  // True: until a push has sent a step that is due, retention does not drop this step.
   bool retention_waits = true;
   // True: when a push has failed, each call that saves, restores or waits returns the error of that
   // push. False: only on_push and last_push report a push that failed. Saves go on. Close returns
@@ -269,9 +269,10 @@ class AsyncCheckpointer {
   // Prewarm, Wait, ReleaseStaging, Restore and Close call AwaitStaged themselves. SetMetrics and
   // SetTag call AwaitStaged if their step is being saved. With many ranks they always call it. A
   // save commits only after AwaitStaged. AwaitStaged returns an error if this save was refused, if
-  // check_staging has found a tensor that changed, or if DeviceTensorSource::MarkRelease fails. If
-  // failure_is_fatal is true, it also returns any other error of this save or of an earlier one. If
-  // RemoteOptions::failure_is_fatal is true, it also returns the error of a push.
+  // check_staging has found a changed tensor, if DeviceTensorSource::MarkRelease fails, or if a
+  // rank is gone or late. If failure_is_fatal is true, it also returns any other error of this save
+  // or of an earlier one. If RemoteOptions::failure_is_fatal is true, it also returns errors of
+  // pushes.
   virtual Status AwaitStaged() = 0;
   // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call
   // RequireAwaited. To find a forgotten AwaitStaged, call RequireAwaited yourself after the tensors

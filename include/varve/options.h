@@ -58,11 +58,11 @@ struct StoreOptions {
   // A delta that would exceed the limit is made against the keyframe instead. The limit does not
   // apply to what is predicted from a step of an optimizer (SaveOptions::optimizer_step).
   double max_path_ratio = 2.0;
-  // The same as `max_delta_depth`, for chunks that are predicted from a step of an optimizer. The
-  // first predicted save makes the chain of a weight 3 or 4 chunks long. Each further save makes it
-  // longer by one. The default of 16 allows 14 predicted saves in a row, or 13 with BF16 gradients.
-  // A restore of a predicted save also decodes the predicted saves before it in the row, and the
-  // save before the row. After a full row, one save is made against keyframes. 1 to 3 = no rows.
+  // The same as `max_delta_depth`, for chunks that are predicted from a step of an optimizer. Such
+  // a weight is predicted from both moments, too. So after a save of keyframes, the chain of a
+  // weight is 3 or 4 chunks long. Each further save makes it longer by one. The default of 16
+  // allows at most 14 predicted saves in a row. A restore decodes all of a chain. After a full row,
+  // one save is made against keyframes. With 1 to 3, no save is predicted from an optimizer step.
   int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its

@@ -142,11 +142,11 @@ struct RepairReport {
 // copy can be read at all. CURRENT is lost or damaged, and nothing says which manifest is the
 // newest. CURRENT names an older manifest than its copy, and the newer one is lost.
 // kFailedPrecondition: `path` is the root or a member of a group, `from` is no backup of the store,
-// the file system has no hard links or cannot exchange folders, no table file of a sealed store has
-// its tag with `key`, or FORMAT and its copy differ and no step says which is right. kIOError: for
-// example, the disk is full, or this user may not read a file of the store or of `from`. If `from`
-// is a URL, errors of OpenRemote are possible, too. After an error, `path` holds the store as it
-// was, or the repaired one (above).
+// the file system has no hard links or cannot exchange folders, FORMAT and its copy differ and no
+// step says which is right, or `key` fits no seal and no table file of a sealed store. kIOError:
+// for example, the disk is full, or this user may not read a file of the store or of `from`. If
+// `from` is a URL, errors of OpenRemote are possible, too. After an error, `path` holds the store
+// as it was, or the repaired one (above).
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});
 
