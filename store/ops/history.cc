@@ -135,6 +135,31 @@ TensorChange Compare(const LoggedTensor& before, const LoggedTensor& after) {
   return change;
 }
 
+// One thread's work, with the memory that it reuses.
+struct ValueWorker {
+  ChunkScratch scratch;
+  std::vector<std::byte> before;
+  std::vector<std::byte> after;
+};
+
+// Reads a chunk as it was and as it is. A frame that both are predicted from is decoded once.
+Status ReadBoth(const StoredShard& before, const ChunkRef& was, const StoredShard& after,
+                const ChunkRef& is, ValueWorker* worker) {
+  if (before.store == after.store && was.kind == ChunkKind::kStored &&
+      is.kind == ChunkKind::kStored) {
+    const std::array refs = {&was, &is};
+    const std::array<std::span<std::byte>, 2> out = {worker->before, worker->after};
+    if (before.store->chunk_reader().ReadTogether(refs, out, &worker->scratch).ok()) {
+      return Status::Ok();
+    }
+    // Alone, each says what is wrong with it.
+  }
+  const DType dtype = before.record.dtype;
+  VARVE_RETURN_IF_ERROR(
+      before.store->chunk_reader().Read(was, dtype, worker->before, &worker->scratch));
+  return after.store->chunk_reader().Read(is, dtype, worker->after, &worker->scratch);
+}
+
 // Reads all of `before`, for its norm, and the changed chunks of `after`.
 Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& after,
                                 std::span<const ChangedChunk> changes) {
@@ -147,34 +172,29 @@ Result<ValueDiff> CompareValues(const StoredShard& before, const StoredShard& af
   std::map<uint64_t, const ChunkRef*> changed;
   for (const ChangedChunk& change : changes) changed.emplace(change.chunk, &change.after);
 
-  struct Worker {
-    ChunkScratch scratch;
-    std::vector<std::byte> before;
-    std::vector<std::byte> after;
-  };
-  tbb::enumerable_thread_specific<Worker> workers;
+  tbb::enumerable_thread_specific<ValueWorker> workers;
   std::vector<PartialDiff> parts(refs.size());
   std::mutex mutex;
   Status error;
   const StopFlag stop;
   const auto compare = [&](size_t i) -> Status {
     VARVE_RETURN_IF_ERROR(stop.Check());
-    Worker& worker = workers.local();
+    ValueWorker& worker = workers.local();
     const ChunkRef& ref = refs[i];
     worker.before.resize(ref.raw_bytes);
-    VARVE_RETURN_IF_ERROR(
-        before.store->chunk_reader().Read(ref, dtype, worker.before, &worker.scratch));
     const auto it = changed.find(i);
-    const bool is_changed = it != changed.end();
-    if (is_changed && it->second->raw_bytes != ref.raw_bytes) {
+    if (it == changed.end()) {
+      VARVE_RETURN_IF_ERROR(
+          before.store->chunk_reader().Read(ref, dtype, worker.before, &worker.scratch));
+      parts[i] = CompareElements(dtype, worker.before, worker.before);
+      return Status::Ok();
+    }
+    if (it->second->raw_bytes != ref.raw_bytes) {
       return Status::Corruption("chunk " + std::to_string(i) + " has another size than before");
     }
     worker.after.resize(ref.raw_bytes);
-    if (is_changed) {
-      VARVE_RETURN_IF_ERROR(
-          after.store->chunk_reader().Read(*it->second, dtype, worker.after, &worker.scratch));
-    }
-    parts[i] = CompareElements(dtype, worker.before, is_changed ? worker.after : worker.before);
+    VARVE_RETURN_IF_ERROR(ReadBoth(before, ref, after, *it->second, &worker));
+    parts[i] = CompareElements(dtype, worker.before, worker.after);
     return Status::Ok();
   };
   tbb::task_arena arena(StartableThreads(after.store->num_threads()));

@@ -16,10 +16,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// Whole elements of every dtype. Their numbers stay in the nearest caches.
+constexpr size_t kBlockBytes = 6 << 10;
+
 template <typename T>
-PartialDiff CompareNumbers(const std::vector<T>& before, const std::vector<T>& after,
-                           size_t numbers_per_element) {
-  PartialDiff diff;
+void AddNumbers(const std::vector<T>& before, const std::vector<T>& after,
+                size_t numbers_per_element, PartialDiff* out) {
+  PartialDiff& diff = *out;
   for (size_t i = 0; i < before.size(); i += numbers_per_element) {
     bool changed = false;
     bool is_new_nan = false;
@@ -39,21 +42,25 @@ PartialDiff CompareNumbers(const std::vector<T>& before, const std::vector<T>& a
     if (changed) ++diff.changed_elements;
     if (is_new_nan) ++diff.new_nans;
   }
-  return diff;
 }
 
 }  // namespace
 
 PartialDiff CompareElements(DType dtype, std::span<const std::byte> before,
                             std::span<const std::byte> after) {
-  const Numbers a = DecodeNumbers(dtype, before);
-  const Numbers b = DecodeNumbers(dtype, after);
-  return std::visit(
-      [&](const auto& numbers) {
-        using Vector = std::decay_t<decltype(numbers)>;
-        return CompareNumbers(numbers, std::get<Vector>(b), dtype == DType::kC64 ? 2 : 1);
-      },
-      a);
+  PartialDiff diff;
+  for (size_t at = 0; at < before.size(); at += kBlockBytes) {
+    const size_t size = std::min(kBlockBytes, before.size() - at);
+    const Numbers a = DecodeNumbers(dtype, before.subspan(at, size));
+    const Numbers b = DecodeNumbers(dtype, after.subspan(at, size));
+    std::visit(
+        [&](const auto& numbers) {
+          using Vector = std::decay_t<decltype(numbers)>;
+          AddNumbers(numbers, std::get<Vector>(b), dtype == DType::kC64 ? 2 : 1, &diff);
+        },
+        a);
+  }
+  return diff;
 }
 
 ValueDiff Sum(uint64_t num_elements, std::span<const PartialDiff> parts) {

@@ -3,11 +3,14 @@
 // The log of a tensor and the difference of two checkpoints.
 #include "varve/history.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "store/ops/history.h"
 #include "tests/store/store_fixture.h"
@@ -173,6 +176,46 @@ TEST_F(HistoryTest, DiffComparesValues) {
   EXPECT_EQ(diff->changed[2].values->changed_elements, 2);
   EXPECT_EQ(diff->changed[2].values->max_abs, 1);
   EXPECT_DOUBLE_EQ(diff->changed[2].values->relative_norm, std::sqrt(1.25) / 5);
+}
+
+// Chunks of both sides are predicted from each other, or from one chunk, or are equal.
+TEST_F(HistoryTest, DiffComparesValuesOfDeltas) {
+  constexpr int64_t kCount = 2 * kChunk + 1001;
+  constexpr uint64_t kLast = 12;  // longer than a chain
+  const TestTensor tensor = NormalTensor("w", {kCount}, 7);
+  std::vector<float> now(static_cast<size_t>(kCount));
+  std::memcpy(now.data(), tensor.bytes.data(), tensor.bytes.size());
+  std::vector<std::vector<float>> steps;
+  for (uint64_t step = 1; step <= kLast; ++step) {
+    for (size_t i = 0; i < kChunk; ++i) now[i] += 1e-4f;
+    for (size_t i = 2 * kChunk; i < now.size(); i += 7) now[i] *= 1.5f;
+    VARVE_ASSERT_OK(Save(step, {Floats("w", now)}).status());
+    steps.push_back(now);
+  }
+  for (const auto& [from, to] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{1, 2}, {7, 8}, {8, 9}, {9, 12}, {12, 1}}) {
+    const std::vector<float>& a = steps[from - 1];
+    const std::vector<float>& b = steps[to - 1];
+    double squares = 0, squares_of_difference = 0, max_abs = 0;
+    uint64_t changed = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      const double difference = std::abs(static_cast<double>(b[i]) - a[i]);
+      squares += static_cast<double>(a[i]) * a[i];
+      squares_of_difference += difference * difference;
+      max_abs = std::max(max_abs, difference);
+      if (a[i] != b[i]) ++changed;
+    }
+    const auto diff = store_->Diff({"main", from}, {"main", to}, {.values = true});
+    ASSERT_TRUE(diff.ok()) << diff.status().ToString();
+    ASSERT_EQ(diff->changed.size(), 1u);
+    EXPECT_EQ(diff->changed[0].changed_chunks, 2u);
+    const ValueDiff& values = *diff->changed[0].values;
+    EXPECT_EQ(values.num_elements, a.size());
+    EXPECT_EQ(values.changed_elements, changed);
+    EXPECT_EQ(values.max_abs, max_abs);
+    EXPECT_NEAR(values.relative_norm, std::sqrt(squares_of_difference / squares),
+                1e-12 * values.relative_norm);
+  }
 }
 
 // Another store, whose digests have another seed.
