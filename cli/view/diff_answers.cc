@@ -45,8 +45,8 @@ struct Comparison {
   bool all_values = false;  // however many bytes that decodes
 
   std::string StepsKey() const { return KeyOf({before.key, after.key}); }
-  std::string Key() const {
-    return KeyOf({before.key, after.key, glob, name, all_values ? "all" : values ? "values" : ""});
+  std::string Key(std::string_view with) const {
+    return KeyOf({before.key, after.key, glob, name, with});
   }
   bool Includes(std::string_view tensor) const {
     return name.empty() ? MatchesGlob(glob, tensor) : name == tensor;
@@ -260,6 +260,7 @@ ordered_json LayersOf(const Comparison& comparison, const StepsDiff& steps,
   return layers.ToArray(compared.has_values);
 }
 
+// Compares no values.
 Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
   const auto included = [&comparison](const auto& name) { return comparison.Includes(name); };
   VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
@@ -271,13 +272,31 @@ Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
                        &TensorDiff::name);
   compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff.unchanged, included));
   for (const TensorDiff& tensor : compared.changed) compared.changed_bytes += tensor.changed_bytes;
-  if (comparison.all_values || (comparison.values && MayDecode(*steps, compared.changed))) {
-    VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(comparison, compared.changed));
-    compared.has_values = true;
-  }
+  compared.values_fit = MayDecode(*steps, compared.changed);
   compared.layers =
       comparison.name.empty() ? LayersOf(comparison, *steps, compared) : ordered_json::array();
   return compared;
+}
+
+Result<ComparedSteps> AddAllValues(const Ask& ask, const Comparison& comparison,
+                                   ComparedSteps compared) {
+  VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(comparison, compared.changed));
+  compared.has_values = true;
+  if (!comparison.name.empty()) return compared;
+  VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
+  compared.layers = LayersOf(comparison, *steps, compared);
+  return compared;
+}
+
+// Compares values, too, if they are asked for and are not too many.
+Result<std::shared_ptr<const ComparedSteps>> CompareOnce(const Ask& ask,
+                                                         const Comparison& comparison) {
+  VARVE_ASSIGN_OR_RETURN(const auto compared,
+                         ask.caches.compared.Get(comparison.Key("no values"),
+                                                 [&] { return Compare(ask, comparison); }));
+  if (!comparison.all_values && !(comparison.values && compared->values_fit)) return compared;
+  return ask.caches.compared.Get(comparison.Key("values"),
+                                 [&] { return AddAllValues(ask, comparison, *compared); });
 }
 
 double NormOf(const TensorDiff& tensor) {
@@ -348,9 +367,7 @@ Result<Comparison> WhatToCompare(const Ask& ask) {
 Answer AnswerDiff(const Ask& ask) {
   VARVE_ASSIGN_OR_RETURN(const PageOfRows page, ask.query.Page());
   VARVE_ASSIGN_OR_RETURN(const Comparison comparison, WhatToCompare(ask));
-  VARVE_ASSIGN_OR_RETURN(const auto compared, ask.caches.compared.Get(comparison.Key(), [&] {
-    return Compare(ask, comparison);
-  }));
+  VARVE_ASSIGN_OR_RETURN(const auto compared, CompareOnce(ask, comparison));
   VARVE_ASSIGN_OR_RETURN(const auto sorted, Sorted(ask, *compared));
   const auto [begin, end] = page.Of(sorted.size());
   std::vector<TensorDiff> rows;
