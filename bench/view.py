@@ -304,6 +304,7 @@ def poll(url, views_at_once):
         visitor = Visitor(urllib.parse.urlsplit(url))
         for view in itertools.islice(views, views_at_once):
             visitor.look(view)
+            print(view, flush=True)
         visitor.connection.close()
         time.sleep(1)
 
@@ -312,24 +313,15 @@ def poll(url, views_at_once):
 def somebody_who_looks_on(command, path, views_at_once):
     with shown(command, path) as url:
         # What the browser takes is not measured. So it has the lowest priority.
-        looker = subprocess.Popen(
-            [
-                "nice",
-                "-n",
-                "19",
-                sys.executable,
-                __file__,
-                "--poll",
-                url.geturl(),
-                str(views_at_once),
-            ],
-            stdout=subprocess.PIPE,
-        )
+        poll = [sys.executable, __file__, "--poll", url.geturl(), str(views_at_once)]
+        looker = subprocess.Popen(["chrt", "--idle", "0", *poll], stdout=subprocess.PIPE)
         looker.stdout.readline()
+        looks = []
         try:
-            yield
+            yield looks
         finally:
             looker.terminate()
+            looks += looker.stdout.read().split()
             looker.wait()
 
 
@@ -386,6 +378,7 @@ def beside_writer(varve, numpy, command, folder, options, saves=48, warm=16):
     took = {"alone": [], "shown": []}
     ratios = []
     num_left_out = 0
+    num_looks = 0
     views_at_once = 1 if options.one_view else len(VIEWS)
     end = time.perf_counter() + options.quiet
     for block in itertools.count():
@@ -395,11 +388,13 @@ def beside_writer(varve, numpy, command, folder, options, saves=48, warm=16):
         pair = {}
         # Whoever comes first, the other comes first next time.
         for kind in ("alone", "shown") if block % 2 == 0 else ("shown", "alone"):
+            looks = []
             with contextlib.ExitStack() as stack:
                 if kind == "shown":
-                    stack.enter_context(somebody_who_looks_on(command, path, views_at_once))
+                    looks = stack.enter_context(somebody_who_looks_on(command, path, views_at_once))
                 writer.save(warm)
                 pair[kind] = writer.save(saves)
+            num_looks += len(looks)
         foreign = (busy_seconds() - own_seconds() - foreign) / (time.perf_counter() - start)
         if options.quiet and foreign > 0.1:
             num_left_out += 1
@@ -421,7 +416,7 @@ def beside_writer(varve, numpy, command, folder, options, saves=48, warm=16):
     print(
         f"\nMean of a block with a view, against that of the block beside it: {(middle - 1) * 100:+.1f} % "
         f"(quartiles {(low - 1) * 100:+.1f} and {(high - 1) * 100:+.1f} %) in {len(ratios)} pairs, "
-        f"without {num_left_out}"
+        f"without {num_left_out}. {num_looks} views were looked at."
     )
 
 
