@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // varve view: looks at a store in the browser.
-#include <linux/sched.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <future>
@@ -119,28 +116,11 @@ void Announce(const Context& context, const std::string& url) {
   context.Note("showing the store there until Ctrl-C; whoever has the URL can read all of it");
 }
 
-// The first version of struct sched_attr, which glibc has since 2.41: sched_setattr(2).
-struct SchedulingAttributes {
-  uint32_t size = sizeof(SchedulingAttributes);
-  uint32_t policy = 0;
-  uint64_t flags = SCHED_FLAG_KEEP_POLICY;
-  int32_t nice = 0;
-  uint32_t priority = 0;
-  uint64_t runtime = 0;  // in ns. Since Linux 6.12, the length of a slice
-  uint64_t deadline = 0;
-  uint64_t period = 0;
-};
-
 // Makes this thread, and all that it starts, leave the processor to whoever trains here. It has no
-// effect on other threads. Linux may let a thread end its slice before one that wakes comes on,
-// whatever their priorities. So the slices are as short as possible.
+// effect on other threads.
 void GiveWay() {
-  SchedulingAttributes attributes;
-  attributes.nice = std::max(10, ::getpriority(PRIO_PROCESS, 0));
-  attributes.runtime = 100'000;
-  if (::syscall(SYS_sched_setattr, /*pid=*/0, &attributes, /*flags=*/0) != 0) {
-    ::setpriority(PRIO_PROCESS, /*who=*/0, attributes.nice);
-  }
+  constexpr int kNice = 10;
+  ::setpriority(PRIO_PROCESS, /*who=*/0, std::max(kNice, ::getpriority(PRIO_PROCESS, 0)));
 }
 
 Status Serve(const Context& context, const std::string& path, uint16_t port, bool open) {
