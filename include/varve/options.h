@@ -59,10 +59,11 @@ struct StoreOptions {
   // apply to what is predicted from a step of an optimizer (SaveOptions::optimizer_step).
   double max_path_ratio = 2.0;
   // The same as `max_delta_depth`, for chunks that are predicted from a step of an optimizer. Such
-  // a weight is predicted from both moments, too. So after a save of keyframes, the chain of a
-  // weight is 3 or 4 chunks long. Each further save makes it longer by one. The default of 16
-  // allows at most 14 predicted saves in a row. A restore decodes all of a chain. After a full row,
-  // one save is made against keyframes. With 1 to 3, no save is predicted from an optimizer step.
+  // a chunk may be predicted from up to three chunks: a weight and its two moments. The limit
+  // counts the chunks on the longest way to a keyframe. After a save of keyframes, the first
+  // predicted save makes this way 3 or 4 chunks long for a weight. Each further predicted save
+  // makes it longer by one. So the default of 16 allows at most 14 predicted saves in a row. The
+  // save after them is made against keyframes. With 1 to 3, no save is predicted from a step.
   int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its

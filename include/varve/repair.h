@@ -143,10 +143,10 @@ struct RepairReport {
 // newest. CURRENT names an older manifest than its copy, and the newer one is lost.
 // kFailedPrecondition: `path` is the root or a member of a group, `from` is no backup of the store,
 // the file system has no hard links or cannot exchange folders, FORMAT and its copy differ and no
-// step says which is right, or `key` fits no seal and no table file of a sealed store. kIOError:
-// for example, the disk is full, or this user may not read a file of the store or of `from`. If
-// `from` is a URL, errors of OpenRemote are possible, too. After an error, `path` holds the store
-// as it was, or the repaired one (above).
+// step says which is right, or a sealed store has another key than `key`. kIOError: for example,
+// the disk is full, or this user may not read a file of the store or of `from`. If `from` is a URL,
+// errors of OpenRemote are possible, too. After an error, `path` holds the store as it was, or the
+// repaired one (above).
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});
 

@@ -113,7 +113,8 @@ struct CheckReport {
   // (varve/repair.h). These files help to find and to repair damage. No reader or writer needs
   // these files while the rest of the store is sound. The next open for writing makes these files
   // anew. A copy (BackUp, Pull) that no writer has opened has the file BACKUP in place of these
-  // files. If BACKUP is lost or damaged, a message says so: make a new copy in another folder.
+  // files. If BACKUP is damaged, a message says so. If BACKUP is lost, messages say that SYNCED and
+  // the copies in spare/ are missing. In both cases, make a new copy in another folder.
   std::vector<std::string> warnings{};
   // The steps that are known not to be readable whole, ordered by run and step. A chunk whose bytes
   // are damaged is found only if the check reads all data (CheckOptions). Without that, a step is
