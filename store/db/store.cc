@@ -28,6 +28,10 @@ constexpr auto kCatchUpInterval = std::chrono::seconds(10);
 constexpr int64_t kRefreshMs = 100;
 constexpr int64_t kNeverMs = -kRefreshMs;
 
+std::string NameOf(ListAddress list) {
+  return "list " + std::to_string(list.save_id) + "/" + std::to_string(list.number);
+}
+
 // A run without a step is legal. But a reader that opens while the writer replaces a file may see
 // one family empty for a moment. So it looks again before it believes that, as with anything
 // missing.
@@ -305,17 +309,18 @@ Result<std::optional<StepRecord>> StoreImpl::FindStep(StepKey step) const {
   return std::optional<StepRecord>(*std::move(record));
 }
 
-Result<std::vector<ChunkRef>> StoreImpl::ReadList(ListAddress list, uint64_t chunks) const {
+Result<std::vector<ChunkRef>> StoreImpl::ReadList(const TensorRecord& record, size_t index) const {
+  const ListAddress list = record.lists[index];
+  const ListGeometry geometry = record.GeometryOfList(index);
   std::vector<ChunkRef> refs;
-  VARVE_RETURN_IF_ERROR(AppendList(list, chunks, nullptr, &refs));
+  VARVE_RETURN_IF_ERROR(AppendList(list, geometry.num_chunks, nullptr, &refs));
+  const Status fits = CheckFits(refs, geometry);
+  if (!fits.ok()) return fits.WithContext(NameOf(list));
   return refs;
 }
 
 Status StoreImpl::AppendList(ListAddress list, uint64_t chunks, Cursor* lists,
                              std::vector<ChunkRef>* refs) const {
-  const auto name = [&] {
-    return "list " + std::to_string(list.save_id) + "/" + std::to_string(list.number);
-  };
   const std::string key = keys::List(list);
   std::optional<std::string> alone;
   std::optional<std::string_view> value;
@@ -325,12 +330,12 @@ Status StoreImpl::AppendList(ListAddress list, uint64_t chunks, Cursor* lists,
     VARVE_ASSIGN_OR_RETURN(alone, database_->Get(Family::kLists, key));
     value = alone;
   }
-  if (!value.has_value()) return Status::Corruption(name() + " is missing");
+  if (!value.has_value()) return Status::Corruption(NameOf(list) + " is missing");
   const size_t before = refs->size();
   VARVE_RETURN_IF_ERROR(AppendChunkList(*value, refs));
   const uint64_t expected = std::min<uint64_t>(kChunksPerList, chunks);
   if (refs->size() - before == expected) return Status::Ok();
-  return Status::Corruption(name() + " names " + std::to_string(refs->size() - before) +
+  return Status::Corruption(NameOf(list) + " names " + std::to_string(refs->size() - before) +
                             " chunks, expected " + std::to_string(expected));
 }
 

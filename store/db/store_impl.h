@@ -151,14 +151,11 @@ class StoreImpl : public Store {
                                   RunNames* names) const;
 
   // Returns the chunks of a tensor's list `index`. kCorruption: the list is missing or malformed,
-  // or its length does not fit the tensor's geometry.
-  Result<std::vector<ChunkRef>> ReadList(const TensorRecord& record, size_t index) const {
-    return ReadList(record.lists[index], record.NumChunks() - index * kChunksPerList);
-  }
-  // The same for a list that must hold min(`chunks`, kChunksPerList) chunks.
-  Result<std::vector<ChunkRef>> ReadList(ListAddress list, uint64_t chunks) const;
-  // Appends the chunks of a list to what is in `refs`. After an error, some of them may have been
-  // appended. If `lists` is not null, it is used to read the list.
+  // or its chunks do not fit the tensor's geometry.
+  Result<std::vector<ChunkRef>> ReadList(const TensorRecord& record, size_t index) const;
+  // Appends the chunks of a list to what is in `refs`. It must hold min(`chunks`, kChunksPerList)
+  // chunks. After an error, some of them may have been appended. If `lists` is not null, it is used
+  // to read the list.
   Status AppendList(ListAddress list, uint64_t chunks, Cursor* lists,
                     std::vector<ChunkRef>* refs) const;
   // Applies the requests that wait in the inbox, oldest first, and answers them. A request that

@@ -173,6 +173,22 @@ Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value) {
   return refs;
 }
 
+Status CheckFits(std::span<const ChunkRef> refs, const ListGeometry& geometry) {
+  if (refs.size() != geometry.num_chunks) {
+    return Status::Corruption("names " + std::to_string(refs.size()) + " chunks, expected " +
+                              std::to_string(geometry.num_chunks));
+  }
+  for (size_t i = 0; i < refs.size(); ++i) {
+    const bool is_last = i + 1 == refs.size();
+    const uint64_t expected = is_last ? geometry.last_chunk_bytes : geometry.chunk_bytes;
+    if (refs[i].raw_bytes == expected) continue;
+    return Status::Corruption("chunk " + std::to_string(i) + " has " +
+                              std::to_string(refs[i].raw_bytes) + " raw bytes, expected " +
+                              std::to_string(expected));
+  }
+  return Status::Ok();
+}
+
 Status AppendChunkList(std::string_view value, std::vector<ChunkRef>* refs) {
   const VerifiedBuffer<fb::ChunkList> buffer(value);
   const auto* list = buffer.root();
@@ -213,6 +229,13 @@ uint64_t ChunkGeometry::ChunkOffset(uint64_t i) const {
 
 uint64_t ChunkGeometry::ChunkBytes(uint64_t i) const {
   return std::min(ChunkOffset(i + 1), LogicalBytes()) - ChunkOffset(i);
+}
+
+ListGeometry TensorRecord::GeometryOfList(size_t index) const {
+  const ChunkGeometry geometry = Geometry();
+  const uint64_t first = index * kChunksPerList;
+  const uint64_t end = std::min(first + kChunksPerList, geometry.NumChunks());
+  return {end - first, geometry.ChunkBytes(first), geometry.ChunkBytes(end - 1)};
 }
 
 TensorRecordView TensorRecord::View() const {

@@ -49,6 +49,17 @@ Result<std::vector<ChunkRef>> DecodeChunkList(std::string_view value);
 // Appends the chunks of a list to what is in `refs`. After an error, some may have been appended.
 Status AppendChunkList(std::string_view value, std::vector<ChunkRef>* refs);
 
+// What the chunks of a list must be, so that they fit a tensor.
+struct ListGeometry {
+  uint64_t num_chunks = 0;
+  uint64_t chunk_bytes = 0;  // raw bytes of each chunk but the last
+  uint64_t last_chunk_bytes = 0;
+
+  auto operator<=>(const ListGeometry&) const = default;
+};
+// kCorruption says what does not fit.
+Status CheckFits(std::span<const ChunkRef> refs, const ListGeometry& geometry);
+
 // How a tensor is cut into chunks.
 struct ChunkGeometry {
   uint64_t num_elements = 0;
@@ -85,6 +96,7 @@ struct TensorRecord : TensorSpec {  // its name is in its key, and empty here
   uint64_t NumChunks() const { return Geometry().NumChunks(); }
   uint64_t ChunkBytes(uint64_t i) const { return Geometry().ChunkBytes(i); }
   uint64_t ChunkOffset(uint64_t i) const { return Geometry().ChunkOffset(i); }
+  ListGeometry GeometryOfList(size_t index) const;
   TensorRecordView View() const;  // valid as long as this does not change
 };
 std::string EncodeTensorRecord(const TensorRecordView& record);

@@ -29,7 +29,8 @@ namespace {
 constexpr size_t kMaxErrors = 1000;
 
 struct ListFacts {
-  uint64_t names = 0;  // tensor records that name it
+  uint64_t names = 0;     // tensor records that name it
+  ListGeometry geometry;  // that all of them want
   bool found = false;
   std::string digests;  // of its chunks, as the content digest hashes them
 };
@@ -231,7 +232,15 @@ Status Checker::CheckTensors() {
           Error(where + ": is of save " + std::to_string(record->save_id) + ", its step of save " +
                 std::to_string(step->second.save_id));
         }
-        for (const ListAddress& list : record->lists) ++lists_[list].names;
+        for (size_t i = 0; i < record->lists.size(); ++i) {
+          const ListAddress list = record->lists[i];
+          ListFacts& facts = lists_[list];
+          const ListGeometry geometry = record->GeometryOfList(i);
+          if (facts.names++ == 0) facts.geometry = geometry;
+          if (facts.geometry == geometry) continue;
+          Error(where + ": does not fit list " + Name(list.save_id, list.number) +
+                ", which is also a list of another tensor");
+        }
         const auto [it, is_new] = contents_.emplace(record->lists, record->content);
         if (is_new) content_users_.emplace(record->lists, where);
         if (it->second != record->content) {
@@ -285,6 +294,8 @@ Status Checker::CheckLists() {
           ErrorOfList(where + " (", *address, 0, "): " + refs.status().message());
           return Status::Ok();
         }
+        const Status fits = CheckFits(*refs, facts->second.geometry);
+        if (!fits.ok()) ErrorOfList(where + " (", *address, 0, "): " + fits.message());
         for (uint32_t i = 0; i < refs->size(); ++i) {
           ChunkRef& ref = (*refs)[i];
           keys::AppendIndex(ref.digest, &facts->second.digests);

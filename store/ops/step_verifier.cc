@@ -287,7 +287,7 @@ Status StepVerifier::VerifyTensor(const StoredShard& shard) {
 
 Result<const StepVerifier::ListVerdict*> StepVerifier::VerifyList(const TensorRecord& record,
                                                                   size_t index) {
-  const ListKey key{record.lists[index], record.dtype};
+  const ListKey key{record.lists[index], record.dtype, record.GeometryOfList(index)};
   if (const auto known = lists_.find(key); known != lists_.end()) return &known->second;
   ListVerdict verdict;
   const auto refs = store_->ReadList(record, index);

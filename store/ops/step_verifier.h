@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -60,7 +61,7 @@ class StepVerifier {
     std::string digests;  // of its chunks, as the content digest hashes them
     std::string fault;    // empty: all its chunks have been read
   };
-  using ListKey = std::pair<ListAddress, DType>;
+  using ListKey = std::tuple<ListAddress, DType, ListGeometry>;
 
   Result<std::vector<StoredShard>> FindShards(const ShardedReader& reader, StepKey step) const;
   Status VerifyTensor(const StoredShard& shard);

@@ -83,9 +83,10 @@ void ListReader::ReadAll() {
 Result<ChunkList> ListReader::Read(const StoredShard& shard, size_t index) const {
   const List wanted = Name(shard, index);
   const auto found = std::ranges::lower_bound(lists_, wanted, std::less<>());
-  const bool is_known = found != lists_.end() && !(wanted < *found) && found->refs != nullptr &&
-                        found->chunks == wanted.chunks;
-  if (is_known) return found->refs;
+  const bool is_known = found != lists_.end() && !(wanted < *found) && found->refs != nullptr;
+  if (is_known && CheckFits(*found->refs, shard.record.GeometryOfList(index)).ok()) {
+    return found->refs;
+  }
   VARVE_ASSIGN_OR_RETURN(std::vector<ChunkRef> refs, shard.store->ReadList(shard.record, index));
   return std::make_shared<const std::vector<ChunkRef>>(std::move(refs));
 }

@@ -183,6 +183,35 @@ TEST_F(CheckTest, WrongContentDigest) {
   ExpectError("tensor weights at step 4 of run main: its lists do not have the content digest");
 }
 
+// The content digest does not tell, as the chunks have the digests that they had.
+TEST_F(CheckTest, ChunksOfOtherSizesThanTheTensorHas) {
+  const std::string key = keys::List({1, 0});
+  const std::string before = Value(Family::kLists, key);
+  std::vector<ChunkRef> refs = DecodeChunkList(before).value();
+  ASSERT_EQ(refs.size(), 2u);
+  refs[1].raw_bytes -= 4;
+  Change(Family::kLists, key, EncodeChunkList(refs));
+  const std::string wrong = "chunk 1 has 151420 raw bytes, expected 151424";
+  ExpectError(wrong);
+  EXPECT_THAT(store_->Diff({"main", 4}, {"main", 5}, {.values = true}),
+              FailsWith(StatusCode::kCorruption, wrong));
+  std::vector<std::byte> out(weights_.bytes.size());
+  EXPECT_THAT(store_->OpenCheckpoint("main", 4).value()->Read("weights", out),
+              FailsWith(StatusCode::kCorruption, wrong));
+  Change(Family::kLists, key, before);
+}
+
+TEST_F(CheckTest, TensorThatDoesNotFitTheListOfAnother) {
+  const std::string key = keys::Tensor({1, 5}, "weights", 0);
+  TensorRecord record = DecodeTensorRecord(Value(Family::kTensors, key)).value();
+  record.shape = {299999};
+  record.lists = {{1, 0}};
+  Change(Family::kTensors, key, EncodeTensorRecord(record));
+  ExpectError(
+      "tensor weights at step 5 of run main: does not fit list 1/0, which is also a list of "
+      "another tensor");
+}
+
 TEST_F(CheckTest, ListThatNobodyNames) {
   Change(Family::kLists, keys::List({1, 7}), Value(Family::kLists, keys::List({1, 0})));
   ExpectError("list 1/7: no tensor names it");
