@@ -54,10 +54,13 @@ Status ChunkReader::Read(const ChunkRef& ref, DType dtype, std::span<std::byte> 
 
 Result<FrameGraph> ChunkReader::Fetch(ChunkAddress address, size_t raw_bytes,
                                       const ChunkScratch& scratch) const {
-  VARVE_ASSIGN_OR_RETURN(FrameGraph graph, FrameGraph::Fetch(*database_, address, scratch.fetched));
-  if (graph.info().raw_bytes == raw_bytes) return graph;
+  Result<FrameGraph> graph = FrameGraph::Fetch(*database_, address, scratch.fetched);
+  if (graph.status().code() == StatusCode::kNotFound) {
+    return Status::Corruption(graph.status().message());
+  }
+  if (!graph.ok() || graph->info().raw_bytes == raw_bytes) return graph;
   return Status::Corruption(FrameName(address) + " holds " +
-                            std::to_string(graph.info().raw_bytes) + " raw bytes, expected " +
+                            std::to_string(graph->info().raw_bytes) + " raw bytes, expected " +
                             std::to_string(raw_bytes));
 }
 

@@ -38,13 +38,13 @@ class ChunkReader {
   ChunkReader(const Database* database, uint64_t digest_seed)
       : database_(database), digest_seed_(digest_seed) {}
 
-  // `out` must have exactly ref.raw_bytes. kNotFound: the frame is missing. A reader may
-  // be behind its writer. kCorruption: the bytes differ from what was written.
+  // `out` must have exactly ref.raw_bytes. kCorruption: a frame is missing, or the bytes differ
+  // from what was written. A frame may also be missing because its step was dropped meanwhile.
   Status Read(const ChunkRef& ref, DType dtype, std::span<std::byte> out,
               ChunkScratch* scratch) const;
 
-  // As Read, for several stored chunks of one size that are predicted from each other, or from the
-  // same chunks. Each frame is decoded once. Any error: read them one by one.
+  // As Read, for several stored chunks of one size and different addresses that are predicted from
+  // each other, or from the same chunks. Each frame is decoded once. Any error: read them alone.
   Status ReadTogether(std::span<const ChunkRef* const> refs,
                       std::span<const std::span<std::byte>> out, ChunkScratch* scratch) const;
 

@@ -108,7 +108,7 @@ Status Database::GetFrame(ChunkAddress address, rocksdb::PinnableSlice* frame) c
   const std::string what =
       "reading frame " + std::to_string(address.save_id) + "/" + std::to_string(address.ordinal);
   if (status.IsNotFound()) VARVE_RETURN_IF_ERROR(CheckNotStale(Family::kChunks, what));
-  if (status.IsNotFound()) return FromRocksDb(status, what);
+  if (status.IsNotFound()) return Status::NotFound(what + ": it is missing");
   return ReadError(Family::kChunks, status, what, {key, key + '\0'});
 }
 

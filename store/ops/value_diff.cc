@@ -16,8 +16,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Whole elements of every dtype. Their numbers stay in the nearest caches.
+// Whole elements of every dtype. Their numbers stay in caches.
 constexpr size_t kBlockBytes = 6 << 10;
+static_assert(kBlockBytes % 24 == 0);
 
 template <typename T>
 void AddNumbers(const std::vector<T>& before, const std::vector<T>& after,

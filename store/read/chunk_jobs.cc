@@ -269,8 +269,6 @@ class ChunkWorker {
 
   static Status AtChunk(const ChunkJob& job, Status status) {
     if (status.ok()) return status;
-    // A frame that its step names is never just missing, if the step is still there.
-    if (status.code() == StatusCode::kNotFound) status = Status::Corruption(status.message());
     return status.WithContext(job.part->where + ", chunk " + std::to_string(job.chunk));
   }
 

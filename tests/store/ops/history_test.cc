@@ -4,6 +4,7 @@
 #include "varve/history.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -13,12 +14,13 @@
 #include <vector>
 
 #include "store/ops/history.h"
-#include "tests/store/store_fixture.h"
+#include "tests/store/internals.h"
 
 namespace varve::internal {
 
 namespace {
 
+using testing::Drifted;
 using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::IsEmpty;
@@ -216,6 +218,55 @@ TEST_F(HistoryTest, DiffComparesValuesOfDeltas) {
     EXPECT_NEAR(values.relative_norm, std::sqrt(squares_of_difference / squares),
                 1e-12 * values.relative_norm);
   }
+}
+
+// A step of keyframes, and one of their deltas.
+class DeltasTest : public testing::InternalsTest {
+ protected:
+  void SetUp() override {
+    InternalsTest::SetUp();
+    VARVE_ASSERT_OK(Save(1, {weights_}).status());
+    VARVE_ASSERT_OK(Save(2, {later_}).status());
+    before_ = impl()->ReadList(RecordOf(1), 0).value()[0];
+    after_ = impl()->ReadList(RecordOf(2), 0).value()[0];
+  }
+
+  TensorRecord RecordOf(uint64_t step) {
+    return DecodeTensorRecord(Value(Family::kTensors, keys::Tensor({1, step}, "weights", 0)))
+        .value();
+  }
+  Result<CheckpointDiff> Diff() { return store_->Diff({"main", 1}, {"main", 2}, {.values = true}); }
+
+  const TestTensor weights_ = NormalTensor("weights", {5000}, 1);
+  const TestTensor later_ = Drifted(weights_, 2);
+  ChunkRef before_;
+  ChunkRef after_;
+};
+
+TEST_F(DeltasTest, AKeyframeAndItsDeltaAreReadTogether) {
+  ASSERT_EQ(after_.predictor, Predictor::kDelta);
+  std::vector<std::byte> before(before_.raw_bytes), after(after_.raw_bytes);
+  const std::array refs = {&before_, &after_};
+  const std::array<std::span<std::byte>, 2> out = {before, after};
+  ChunkScratch scratch;
+  VARVE_ASSERT_OK(impl()->chunk_reader().ReadTogether(refs, out, &scratch));
+  EXPECT_TRUE(before == weights_.bytes);
+  EXPECT_TRUE(after == later_.bytes);
+}
+
+TEST_F(DeltasTest, DiffSaysWhichChunkIsLost) {
+  expect_damage_ = true;
+  VARVE_ASSERT_OK(Diff().status());
+  for (const ChunkRef& lost : {after_, before_}) {
+    const std::string key = keys::Chunk(lost.address);
+    const std::string value = Value(Family::kChunks, key);
+    Change(Family::kChunks, key, std::nullopt);
+    EXPECT_THAT(Diff(), FailsWith(StatusCode::kCorruption, "tensor weights: reading " +
+                                                               FrameName(lost.address) +
+                                                               ": it is missing"));
+    Change(Family::kChunks, key, value);
+  }
+  VARVE_ASSERT_OK(Diff().status());
 }
 
 // Another store, whose digests have another seed.
