@@ -48,7 +48,6 @@ struct ComparedSteps {
   uint64_t num_unchanged = 0;
   uint64_t changed_bytes = 0;
   bool has_values = false;
-  bool values_fit = false;  // one request may compare the values of all these tensors
   nlohmann::ordered_json layers;
 };
 
@@ -58,7 +57,8 @@ struct Caches {
   Cache<StoredSizes> stored{4};
   Cache<RankParts> ranks{4};
   Cache<StepsDiff> diffs{4};
-  Cache<ComparedSteps> compared{16};
+  Cache<ComparedSteps> compared{8};
+  Cache<bool> values_fit{16};  // one request may compare the values of all changed tensors
   Cache<Sharing> sharing{1};
   Cache<nlohmann::ordered_json> forgets{4};
   Cache<std::vector<TensorChange>> logs{4};

@@ -64,11 +64,14 @@ uint64_t BytesOf(std::span<const TensorBytes> tensors, std::string_view name) {
   return found != tensors.end() && found->name == name ? found->bytes : 0;
 }
 
-// Says whether one request may decode both sides of these tensors.
-bool MayDecode(const StepsDiff& steps, std::span<const TensorDiff> tensors) {
+// Says whether one request may decode both sides of these tensors, as far as they are compared.
+bool MayDecode(const Comparison& comparison, const StepsDiff& steps,
+               std::span<const TensorDiff> tensors) {
+  NameSet counted;
   uint64_t sum = 0;
-  for (const std::string& name : NamesOf(tensors)) {
-    sum += 2 * BytesOf(steps.bytes, name);
+  for (const TensorDiff& tensor : tensors) {
+    if (!comparison.Includes(tensor.name) || !counted.insert(tensor.name).second) continue;
+    sum += 2 * BytesOf(steps.bytes, tensor.name);
     if (sum > kMaxDecodedBytes) return false;
   }
   return true;
@@ -260,8 +263,7 @@ ordered_json LayersOf(const Comparison& comparison, const StepsDiff& steps,
   return layers.ToArray(compared.has_values);
 }
 
-// Compares no values.
-Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
+Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison, bool with_values) {
   const auto included = [&comparison](const auto& name) { return comparison.Includes(name); };
   VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
   const CheckpointDiff& diff = steps->diff;
@@ -272,31 +274,30 @@ Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison) {
                        &TensorDiff::name);
   compared.num_unchanged = static_cast<uint64_t>(std::ranges::count_if(diff.unchanged, included));
   for (const TensorDiff& tensor : compared.changed) compared.changed_bytes += tensor.changed_bytes;
-  compared.values_fit = MayDecode(*steps, compared.changed);
+  if (with_values) {
+    VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(comparison, compared.changed));
+    compared.has_values = true;
+  }
   compared.layers =
       comparison.name.empty() ? LayersOf(comparison, *steps, compared) : ordered_json::array();
   return compared;
 }
 
-Result<ComparedSteps> AddAllValues(const Ask& ask, const Comparison& comparison,
-                                   ComparedSteps compared) {
-  VARVE_ASSIGN_OR_RETURN(compared.changed, WithValues(comparison, compared.changed));
-  compared.has_values = true;
-  if (!comparison.name.empty()) return compared;
-  VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
-  compared.layers = LayersOf(comparison, *steps, compared);
-  return compared;
-}
-
-// Compares values, too, if they are asked for and are not too many.
+// Asking for values, or for all of them, gives one answer if there are few.
 Result<std::shared_ptr<const ComparedSteps>> CompareOnce(const Ask& ask,
                                                          const Comparison& comparison) {
-  VARVE_ASSIGN_OR_RETURN(const auto compared,
-                         ask.caches.compared.Get(comparison.Key("no values"),
-                                                 [&] { return Compare(ask, comparison); }));
-  if (!comparison.all_values && !(comparison.values && compared->values_fit)) return compared;
-  return ask.caches.compared.Get(comparison.Key("values"),
-                                 [&] { return AddAllValues(ask, comparison, *compared); });
+  bool with_values = comparison.all_values;
+  if (comparison.values && !with_values) {
+    VARVE_ASSIGN_OR_RETURN(
+        const auto fit,
+        ask.caches.values_fit.Get(comparison.Key("values fit"), [&]() -> Result<bool> {
+          VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
+          return MayDecode(comparison, *steps, steps->diff.changed);
+        }));
+    with_values = *fit;
+  }
+  return ask.caches.compared.Get(comparison.Key(with_values ? "values" : ""),
+                                 [&] { return Compare(ask, comparison, with_values); });
 }
 
 double NormOf(const TensorDiff& tensor) {
@@ -333,7 +334,7 @@ Result<std::vector<const TensorDiff*>> Sorted(const Ask& ask, const ComparedStep
 Result<bool> AddValues(const Ask& ask, const Comparison& comparison,
                        std::vector<TensorDiff>* rows) {
   VARVE_ASSIGN_OR_RETURN(const auto steps, DiffWithoutValues(ask, comparison));
-  if (!MayDecode(*steps, *rows)) return false;
+  if (!MayDecode(comparison, *steps, *rows)) return false;
   VARVE_ASSIGN_OR_RETURN(const std::vector<TensorDiff> valued, WithValues(comparison, *rows));
   for (TensorDiff& row : *rows) {
     const auto same = std::ranges::find_if(valued, [&row](const TensorDiff& other) {
