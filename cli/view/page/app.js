@@ -69,6 +69,7 @@ function lastOf(name) {
 }
 function keepLast(view) {
   last.set(view.name, location.hash || address.link(view.name));
+  byId("main").dataset.address = location.hash; // for whoever waits for the view
   showNav(view.name);
 }
 
@@ -109,7 +110,7 @@ async function show(event) {
   if (shownView !== view) scrollTo(0, 0);
   shownView = view;
   main.removeAttribute("aria-busy");
-  main.dataset.ready = String(round); // for whoever waits for the view
+  main.dataset.ready = String(round); // for the same
   asked = `Asked at ${time(new Date())}.`;
   showStatus(stillWaiting());
 }

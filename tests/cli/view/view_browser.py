@@ -100,8 +100,10 @@ class Browser:
         )
 
     def wait_until_shown(self):
+        """Waits for the view of the address, of which the page may not have heard yet."""
         self.wait(
-            "document.getElementById('main')?.dataset.ready && !document.querySelector('[aria-busy]')",
+            "document.getElementById('main')?.dataset.ready && main.dataset.address === location.hash "
+            "&& !document.querySelector('[aria-busy]')",
             "the view is not shown",
         )
 
