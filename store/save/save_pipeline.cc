@@ -362,7 +362,9 @@ Result<bool> SavePipeline::EqualsRoundedSource(const Piece& piece, Worker* worke
   std::span<const std::byte> source;
   if (from.chunks != nullptr) {
     const auto read = from.chunks->Read(piece.chunk, &worker->compared);
-    if (read.status().code() == StatusCode::kNotFound) return false;
+    // Without its bytes, or with damaged ones, the piece is stored by itself.
+    const StatusCode code = read.status().code();
+    if (code == StatusCode::kNotFound || code == StatusCode::kCorruption) return false;
     if (!read.ok()) return read.status();
     source = *read;
   } else {

@@ -320,7 +320,12 @@ void SaveSession::ReadParents() {
     std::vector<Digest> digests(refs.size());
     std::ranges::transform(refs, digests.begin(), &ChunkRef::digest);
     tensor.chunks->LearnParent(std::move(digests));
-    tensor.are_parents_known = refs.size() == tensor.Geometry().NumChunks();
+    const ChunkGeometry geometry = tensor.Geometry();
+    bool fit = refs.size() == geometry.NumChunks();
+    for (size_t i = 0; fit && i < refs.size(); ++i) {
+      fit = refs[i].raw_bytes == geometry.ChunkBytes(i);
+    }
+    tensor.are_parents_known = fit;
   }
 }
 

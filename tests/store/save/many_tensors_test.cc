@@ -165,6 +165,24 @@ TEST_F(ManyTensorsTest, WhatASourceKnowsToBeUnchangedIsNotReadAgain) {
   EXPECT_EQ(impl()->RequireStep({"main", 2})->second.root, session->root());
 }
 
+// The digests are those of the parent, and its list does not fit the tensor.
+TEST_F(ManyTensorsTest, AParentThatDoesNotFitIsNotTakenOver) {
+  expect_damage_ = true;
+  const TestTensor tensor = RandomTensor("w", DType::kU8, {5000}, 1);
+  VARVE_ASSERT_OK(Save(1, {tensor}).status());
+  std::vector<ChunkRef> refs = DecodeChunkList(Value(Family::kLists, keys::List({1, 0}))).value();
+  refs[0].raw_bytes = 4000;
+  Change(Family::kLists, keys::List({1, 0}), EncodeChunkList(refs));
+  int num_done = 0;
+  const auto session = SaveSession::Begin(store_.get(), 2).value();
+  const auto spec = std::make_shared<TensorSpec>(
+      TensorSpec{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
+  VARVE_ASSERT_OK(session->PutSource(spec, 0, std::make_unique<KnownSource>(&num_done)));
+  session->ReadParents();
+  VARVE_ASSERT_OK(session->Commit().status());  // the chunk itself is sound
+  ExpectHolds(2, {tensor});
+}
+
 // Some of the lists of a save are enough to decide whether its record may be believed.
 TEST_F(ManyTensorsTest, ASaveOfManyListsIsNotWalked) {
   const size_t n = 70000;  // more than are believed without a look
