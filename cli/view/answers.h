@@ -58,7 +58,8 @@ struct Caches {
   Cache<RankParts> ranks{4};
   Cache<StepsDiff> diffs{4};
   Cache<ComparedSteps> compared{8};
-  Cache<bool> values_fit{16};  // one request may compare the values of all changed tensors
+  Cache<StepsDiff> tensor_diffs{16};  // of one tensor each
+  Cache<bool> values_fit{16};         // one request may compare the values of all changed tensors
   Cache<Sharing> sharing{1};
   Cache<nlohmann::ordered_json> forgets{4};
   Cache<std::vector<TensorChange>> logs{4};

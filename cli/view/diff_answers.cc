@@ -101,19 +101,21 @@ Result<StepsDiff> DiffAll(const Comparison& comparison) {
   return steps;
 }
 
-// One tensor costs little. All of them are compared once.
+// All tensors are compared once. So is one alone, whose parts may have to be read.
 Result<std::shared_ptr<const StepsDiff>> DiffWithoutValues(const Ask& ask,
                                                            const Comparison& comparison) {
   if (comparison.name.empty()) {
     return ask.caches.diffs.Get(comparison.StepsKey(), [&] { return DiffAll(comparison); });
   }
-  VARVE_ASSIGN_OR_RETURN(StepsDiff steps, DiffNames(comparison, {comparison.name}, false));
-  const CheckpointDiff& diff = steps.diff;
-  if (diff.added.empty() && diff.removed.empty() && diff.changed.empty() &&
-      diff.unchanged.empty()) {
-    return Status::NotFound("tensor \"" + comparison.name + "\" is in neither of the steps");
-  }
-  return std::make_shared<const StepsDiff>(std::move(steps));
+  return ask.caches.tensor_diffs.Get(comparison.Key("steps"), [&]() -> Result<StepsDiff> {
+    VARVE_ASSIGN_OR_RETURN(StepsDiff steps, DiffNames(comparison, {comparison.name}, false));
+    const CheckpointDiff& diff = steps.diff;
+    if (diff.added.empty() && diff.removed.empty() && diff.changed.empty() &&
+        diff.unchanged.empty()) {
+      return Status::NotFound("tensor \"" + comparison.name + "\" is in neither of the steps");
+    }
+    return steps;
+  });
 }
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -283,7 +285,7 @@ Result<ComparedSteps> Compare(const Ask& ask, const Comparison& comparison, bool
   return compared;
 }
 
-// Asking for values, or for all of them, gives one answer if there are few.
+// values=1 and values=all have one answer if the values are few.
 Result<std::shared_ptr<const ComparedSteps>> CompareOnce(const Ask& ask,
                                                          const Comparison& comparison) {
   bool with_values = comparison.all_values;

@@ -110,7 +110,7 @@ async function show(event) {
   if (shownView !== view) scrollTo(0, 0);
   shownView = view;
   main.removeAttribute("aria-busy");
-  main.dataset.ready = String(round); // for the same
+  main.dataset.ready = String(round); // for whoever waits for the view
   asked = `Asked at ${time(new Date())}.`;
   showStatus(stillWaiting());
 }
