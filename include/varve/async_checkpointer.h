@@ -270,8 +270,9 @@ class AsyncCheckpointer {
   // SetTag call AwaitStaged if their step is being saved. With many ranks they always call it. A
   // save commits only after AwaitStaged. AwaitStaged returns an error if this save was refused, if
   // check_staging has found a changed tensor, if DeviceTensorSource::MarkRelease fails, or if one
-  // of many ranks is gone or does not come. If failure_is_fatal is true, it also returns all other
-  // errors of saves. If RemoteOptions::failure_is_fatal is true, it also returns errors of pushes.
+  // of many ranks is gone before all have staged. If failure_is_fatal is true, it also returns all
+  // other errors of saves. If RemoteOptions::failure_is_fatal is true, it also returns errors of
+  // pushes.
   virtual Status AwaitStaged() = 0;
   // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call
   // RequireAwaited. To find a forgotten AwaitStaged, call RequireAwaited yourself after the tensors

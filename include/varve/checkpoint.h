@@ -239,7 +239,7 @@ class CheckpointReader {
   virtual Result<std::vector<TensorInfo>> List() const = 0;
   // All shards, ordered by name, then number.
   virtual Result<std::vector<TensorInfo>> ListShards() const = 0;
-  // As ListShards. For a group, reads only the list of shards in the root, which has no details.
+  // As ListShards. For a group, reads only a list of shards in the root. It has no details.
   virtual Result<ShardOutline> OutlineShards() const {
     VARVE_ASSIGN_OR_RETURN(std::vector<TensorInfo> shards, ListShards());
     return ShardOutline{std::move(shards)};

@@ -63,7 +63,7 @@ struct StoreOptions {
   // counts the chunks on the longest way to a keyframe. After a save of keyframes, the first
   // predicted save makes this way 3 or 4 chunks long for a weight. Each further predicted save
   // makes it longer by one. So the default of 16 allows at most 14 predicted saves in a row. The
-  // save after them is made against keyframes. With 1 to 3, no save is predicted from a step.
+  // save after them is made against keyframes. With 1 to 3, no save is predicted like that.
   int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its

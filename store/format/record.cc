@@ -182,7 +182,7 @@ Status CheckFits(std::span<const ChunkRef> refs, const ListGeometry& geometry) {
     const bool is_last = i + 1 == refs.size();
     const uint64_t expected = is_last ? geometry.last_chunk_bytes : geometry.chunk_bytes;
     if (refs[i].raw_bytes == expected) continue;
-    return Status::Corruption("chunk " + std::to_string(i) + " has " +
+    return Status::Corruption("entry " + std::to_string(i) + " has " +
                               std::to_string(refs[i].raw_bytes) + " raw bytes, expected " +
                               std::to_string(expected));
   }

@@ -191,7 +191,7 @@ TEST_F(CheckTest, ChunksOfOtherSizesThanTheTensorHas) {
   ASSERT_EQ(refs.size(), 2u);
   refs[1].raw_bytes -= 4;
   Change(Family::kLists, key, EncodeChunkList(refs));
-  const std::string wrong = "chunk 1 has 151420 raw bytes, expected 151424";
+  const std::string wrong = "entry 1 has 151420 raw bytes, expected 151424";
   ExpectError(wrong);
   EXPECT_THAT(store_->Diff({"main", 4}, {"main", 5}, {.values = true}),
               FailsWith(StatusCode::kCorruption, wrong));
