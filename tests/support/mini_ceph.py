@@ -48,6 +48,9 @@ osd pool default pg autoscale mode = off
 osd pool default pg num = 8
 osd crush chooseleaf type = 0
 mon allow pool size one = true
+# A monitor ends where less than 5 % of the file system is free. The stores of tests are small.
+mon data avail crit = -1
+mon data avail warn = -1
 paxos propose interval = 0.05
 paxos min wait = 0.02
 rados osd op timeout = 20
@@ -114,7 +117,7 @@ class MiniCeph:
 
     def _start_gateway(self):
         self._spawn("rgw", "radosgw", "-n", "client.rgw", "-f")
-        self._await("the gateway", self._gateway_answers)
+        self._await("the gateway", lambda: answers(self.gateway_port))
 
     def _start(self):
         folder, fsid, port = self.folder, uuid.uuid4(), harness.free_port()
@@ -137,6 +140,7 @@ class MiniCeph:
         self._run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", address, monmap)
         self._run("ceph-mon", "-i", "a", "--mkfs", "--monmap", monmap, "--keyring", keyring)
         self._spawn("mon", "ceph-mon", "-i", "a", "-f")
+        self._await("the monitor", lambda: answers(port))
         osd = uuid.uuid4()
         self._run("ceph", "--connect-timeout", 300, "osd", "new", osd, 0)
         self._run("ceph-osd", "-i", 0, "--mkfs", "--osd-uuid", osd)
@@ -154,7 +158,9 @@ class MiniCeph:
         done = subprocess.run(
             list(map(str, arguments)), env=self.environment, capture_output=True, text=True
         )
-        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        said = f"{arguments}: {done.stdout}{done.stderr}"
+        self._assert_running(said)
+        assert done.returncode == 0, said
         return done.stdout
 
     def _spawn(self, name, *arguments):
@@ -171,18 +177,29 @@ class MiniCeph:
     def _await(self, what, is_ready):
         deadline = time.monotonic() + 300
         while not is_ready():
-            for name, process in self.processes.items():
-                log = (self.folder / "log" / f"{name}.out").read_text(errors="replace")
-                assert process.poll() is None, f"{name} ended: {log}"
+            self._assert_running(f"while waiting for {what}")
             assert time.monotonic() < deadline, f"{what} is not ready after 300 s"
             time.sleep(0.05)
 
-    def _gateway_answers(self):
-        try:
-            with socket.create_connection(("127.0.0.1", self.gateway_port), timeout=1):
-                return True
-        except OSError:
-            return False
+    def _assert_running(self, when):
+        for name, process in self.processes.items():
+            if process.poll() is None:
+                continue
+            logs = sorted((self.folder / "log").glob(f"{name.rstrip('0')}*"))
+            texts = (f"{log.name}: {log.read_text(errors='replace')[-2000:]}" for log in logs)
+            free = shutil.disk_usage(self.folder).free
+            raise AssertionError(
+                f"{name} ended with {process.returncode}, {when}\n"
+                f"{free} bytes are free in {self.folder}\n" + "\n".join(texts)
+            )
+
+
+def answers(port):
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 def put_bucket(endpoint, bucket=BUCKET):
