@@ -67,6 +67,7 @@ class Measured:
         """What was loaded, over other contents than it has."""
         for tensor in self.rounds.out.values():
             tensor.zero_()
+        self.subject.read_files()
         settle()
         found = []
         taken = seconds(lambda: found.append(self.subject.load(step, self.rounds.out)))
@@ -80,6 +81,7 @@ class Measured:
     def load_one(self):
         name = self.rounds.one
         out = torch.zeros_like(self.rounds.out[name])
+        self.subject.read_files()
         settle()
         found = []
         self.note("one", seconds(lambda: found.append(self.subject.load_one(4, name, out))))
