@@ -169,8 +169,9 @@ struct CheckpointerOptions {
   int local_ranks = 1;  // processes of this training on this machine, at least 1
   // Reads and writes tensors on devices (varve/cuda.h). Null = all tensors are on the host.
   std::shared_ptr<DeviceTensorSource> devices;
-  // Says what a save does if the newest step of the run has the same number. A save of a step older
-  // than the newest is refused, unless a Restore went back to a step before it (BeginSave).
+  // Says what a save does if the newest step of the run has the same number. A save of a step
+  // before the newest one is refused. There is an exception: a Restore went back to a step before
+  // the one that is saved now (BeginSave).
   OnExisting on_existing = OnExisting::kError;
   WhenBusy when_busy = WhenBusy::kWait;
   // With many ranks: how long this rank waits for another rank, in the calls of the RankGroup and
@@ -269,10 +270,10 @@ class AsyncCheckpointer {
   // Prewarm, Wait, ReleaseStaging, Restore and Close call AwaitStaged themselves. SetMetrics and
   // SetTag call AwaitStaged if their step is being saved. With many ranks they always call it. A
   // save commits only after AwaitStaged. AwaitStaged returns an error if this save was refused, if
-  // check_staging has found a changed tensor, if DeviceTensorSource::MarkRelease fails, or if one
-  // of many ranks is gone before all have staged. If failure_is_fatal is true, it also returns all
-  // other errors of saves. If RemoteOptions::failure_is_fatal is true, it also returns errors of
-  // pushes.
+  // check_staging has found a changed tensor, or if DeviceTensorSource::MarkRelease fails. With
+  // many ranks it also returns an error if a rank is gone, or does not come in time, before all
+  // ranks have staged. If failure_is_fatal is true, it also returns all other errors of saves. If
+  // RemoteOptions::failure_is_fatal is true, it also returns errors of pushes.
   virtual Status AwaitStaged() = 0;
   // Returns Ok if no save waits for AwaitStaged. BeginSave and TrainerHooks::AfterStep call
   // RequireAwaited. To find a forgotten AwaitStaged, call RequireAwaited yourself after the tensors

@@ -50,12 +50,12 @@ struct BackupReport {
 // replaces it.
 //
 // Thread rule: any thread. One call at a time for each destination.
-//
-// kNotFound: there is no store. kFailedPrecondition has three cases. `store` is the root of a
-// group. `destination` lies inside a store. `destination` holds something else, the copy of another
-// store, or a copy with steps of its own, which would be lost. kLocked: the destination is in use.
-// kCorruption: the store or a file of the copy is damaged. The message names the file. The earlier
-// copy stays.
+// kNotFound: there is no store. kInvalidArgument: `store` and `destination` are the same folder.
+// kFailedPrecondition has three cases. `store` is the root of a group. `destination` lies inside a
+// store. `destination` holds something else, the copy of another store, or a copy with steps of its
+// own, which would be lost. kLocked: the destination is in use. kCorruption: the store or a file of
+// the copy is damaged. The message names the file. kAborted: a StopScope ended the call
+// (varve/stop.h). After an error the earlier copy is there as it was.
 Result<BackupReport> BackUp(const std::filesystem::path& store,
                             const std::filesystem::path& destination,
                             const BackupOptions& options = {});

@@ -127,7 +127,7 @@ class CheckpointWriter {
   // When it returns ok, the checkpoint survives power loss. On error nothing is visible and the
   // writer is abandoned. kAlreadyExists: another writer has committed the same step meanwhile, and
   // SaveOptions::on_existing is kError. kFailedPrecondition: another save is based on a step that
-  // Commit would replace or move, or a step that it would move is being dropped. kAborted: a
+  // Commit would replace or move, or a step that Commit would move is being dropped. kAborted: a
   // StopScope ended the call (varve/stop.h). kInvalidArgument: the shards of a tensor do not make a
   // whole tensor, or replicas differ. kIOError: for example, the disk is full.
   virtual Result<SaveReport> Commit() = 0;

@@ -26,7 +26,7 @@ enum class Compression {
 };
 
 // Says which entropy coder encodes the bytes that can be compressed, such as the exponents of
-// weights. Both take about the same space. A reader needs no setting.
+// weights. zstd and rANS take about the same space. A reader needs no setting.
 enum class Entropy {
   // rANS for bytes that this machine reads faster in rANS than in zstd, and zstd for all others. A
   // machine with neither AVX2 nor AVX-512 writes no rANS.
@@ -61,15 +61,17 @@ struct StoreOptions {
   // The same as `max_delta_depth`, for chunks that are predicted from a step of an optimizer. Such
   // a chunk may be predicted from up to three chunks: a weight and its two moments. The limit
   // counts the chunks on the longest way to a keyframe. After a save of keyframes, the first
-  // predicted save makes this way 3 or 4 chunks long for a weight. Each further predicted save
-  // makes it longer by one. So the default of 16 allows at most 14 predicted saves in a row. The
-  // save after them is made against keyframes. With 1 to 3, no save is predicted like that.
+  // predicted save makes this way 4 chunks long for a weight, or 3 if the first moment of the
+  // weight is stored as a keyframe. Each further predicted save makes it longer by one. So the
+  // default of 16 allows at most 14 predicted saves in a row. The save after them is made against
+  // keyframes. With 1 to 3, no save is predicted like that.
   int max_replay_depth = 16;
   // The key of a sealed store: 16 to 1,024 secret bytes, as ReadKeyFile (varve/seal.h) returns
   // them. A store is sealed if it was made with a key. To open a sealed store for writing, give its
-  // key. To read it, no key is needed. A key for a store that is not sealed is an error.
-  // Store::Check of a store that was opened with its key also verifies that nobody without the key
-  // has changed it.
+  // key. To read it, no key is needed. A key for a store that is not sealed is an error. To open a
+  // sealed store for writing with a wrong key is an error, too. A reader can be opened with a wrong
+  // key, and its Store::Check then returns kFailedPrecondition. With the right key, Store::Check
+  // also verifies that nobody without the key has changed the store.
   std::string key{};
 };
 
@@ -118,10 +120,14 @@ struct SaveOptions {
   // this save. Use it for saves in the background of a training.
   bool low_priority = false;
   // The step of an optimizer between the parent and this save. With it, saves of successive steps
-  // take little space. Null = unknown, or there was not exactly one such step. The optimizer step
-  // is ignored in five cases. There is no parent. `from_keyframes` is true. The compression is
-  // kNone or kFast. StoreOptions::max_replay_depth is less than 4. The store was created with
-  // Entropy::kZstd, or by a version of varve that did not know optimizer steps.
+  // take little space. Null = unknown, or there was not exactly one such step. These make a save
+  // ignore the optimizer step:
+  //
+  //   - There is no parent, or `from_keyframes` is true.
+  //   - The compression is kNone or kFast.
+  //   - StoreOptions::max_replay_depth is less than 4.
+  //   - The store was created with Entropy::kZstd.
+  //   - The store was created by a version of varve that did not know optimizer steps.
   std::shared_ptr<const OptimizerStep> optimizer_step{};
   // True: predicts a chunk from the keyframe of the parent's chain, and never from a later chunk of
   // that chain. Use it for a step that stays when the steps before it are dropped.

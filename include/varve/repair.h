@@ -119,10 +119,10 @@ struct RepairReport {
 // repair uses its copy. If SYNCED is lost, too, the repair uses the manifest or its copy, whichever
 // can be read further. A CURRENT that names an older manifest than its copy counts as damaged.
 //
-// A *newer* step of `from` was saved later than all saves that can still be seen in the damaged
-// store. If the damaged store has no step of this run and number, the repair takes the newer step.
-// If the damaged store has such a step, that step is replaced only if `from` is a *successor* of
-// the damaged store and the newer step can be read. Each newer step gets a doubt.
+// A step of `from` is *newer* if it was saved later than all saves that can still be seen in the
+// damaged store. If the damaged store has no step of this run and number, the repair takes the
+// newer step. If the damaged store has such a step, that step is replaced only if `from` is a
+// *successor* of the damaged store and the newer step can be read. Each newer step gets a doubt.
 //
 // `from` is a successor of the damaged store if four things are true. It is a folder. BackUp or
 // Pull made it from this store. No writer has opened it since. Its newest table file is newer than
@@ -135,18 +135,31 @@ struct RepairReport {
 // Readers that have it open go on reading the damaged store. A StopScope (varve/stop.h) ends the
 // call with kAborted.
 //
-// kNotFound: no store. kLocked: a writer has it open. kCorruption has seven cases. `from` cannot be
-// opened, because it is damaged. The new store did not pass its check. FORMAT and its copy are both
-// lost or damaged. SYNCED says how long the manifest was, and neither the manifest nor its copy can
-// be read that far. SYNCED does not say how long the manifest was, and neither the manifest nor its
-// copy can be read at all. CURRENT is lost or damaged, and nothing says which manifest is the
-// newest. CURRENT names an older manifest than its copy, and the newer one is lost.
-// kFailedPrecondition: `path` is the root or a member of a group, `from` is no backup of the store,
-// the file system has no hard links or cannot exchange folders, FORMAT and its copy differ and no
-// step says which is right, or a sealed store has another key than `key`. kIOError: for example,
-// the disk is full, or this user may not read a file of the store or of `from`. If `from` is a URL,
-// errors of OpenRemote are possible, too. After an error, `path` holds the store as it was, or the
-// repaired one (above).
+// kNotFound: no store. kLocked: a writer has it open. kCorruption has these cases:
+//
+//   - `from` cannot be opened, because it is damaged.
+//   - The new store did not pass its check.
+//   - FORMAT and its copy are both lost or damaged.
+//   - SYNCED says how long the manifest was. Neither the manifest nor its copy can be read
+//     that far.
+//   - SYNCED does not say how long the manifest was. Neither the manifest nor its copy can be read.
+//   - CURRENT is lost or damaged, and nothing says which manifest is the newest.
+//   - The copy of CURRENT names a newer manifest than CURRENT does, and this manifest is lost.
+//   - A link lies in the place of a folder or file of the store.
+//
+// kFailedPrecondition has these cases:
+//
+//   - `path` is the root or a member of a group.
+//   - `from` is no backup of the store.
+//   - The file system has no hard links, or cannot exchange folders.
+//   - FORMAT and its copy differ, and no step says which is right.
+//   - The store is sealed, and `key` is not its key. Or it is not sealed, and a key is given.
+//   - A newer version of varve made the store.
+//   - `path`~repair holds what no repair has made, or still holds the damaged store.
+//
+// kIOError: for example, the disk is full, or this user may not read a file of the store or of
+// `from`. If `from` is a URL, errors of OpenRemote are possible, too. After an error, `path` holds
+// the store as it was, or the repaired one (above).
 Result<RepairReport> RepairStore(const std::filesystem::path& path,
                                  const RepairOptions& options = {});
 

@@ -71,9 +71,13 @@ struct SubmitReport {
 
 // Applies `request` to the store in `path`. Returns when the change is durable, unless there is a
 // writer and `wait` is false. Errors are those of Store::Open and of the function that `request`
-// asks for. kAborted has two cases. The writer did not answer in time: it may still apply the
-// request. The writer took the request and left no answer, for example on a full disk: it may have
-// applied the request.
+// asks for. Besides those, kAborted has three cases:
+//
+//   - The writer did not answer in time. It may still apply the request.
+//   - The writer took the request and left no answer, for example on a full disk. It may have
+//     applied the request.
+//   - The writer ended while Submit waited. Submit then opened the store itself, and could not
+//     apply all requests in the inbox. The next writer may still apply this one.
 Result<SubmitReport> Submit(const std::filesystem::path& path, const Request& request,
                             const SubmitOptions& options = {});
 

@@ -42,10 +42,11 @@ struct SealReport {
 // backup.
 //
 // Thread rule: any thread. No writer may have the store open.
-//
-// kNotFound: no store. kFailedPrecondition: the store was not made with a key. kInvalidArgument:
-// `key` has too few bytes or too many. kLocked: a writer has it open. kCorruption: the tag of a
-// table file is wrong, or the file is missing. The message names it. kAborted: see varve/stop.h.
+// kNotFound: no store. kFailedPrecondition: the store was not made with a key, or it has a seal of
+// another key than `key`. kInvalidArgument: `key` has too few bytes or too many. kLocked: a writer
+// has it open. kCorruption: a table file is missing or does not have its tag, and the message names
+// it. Without a seal, a wrong `key` gives this error, too. It is also the error for a manifest that
+// has lost its end, and for a log in db/ that is not empty. kAborted: see varve/stop.h.
 Result<SealReport> SealStore(const std::filesystem::path& path, const std::string& key);
 
 }  // namespace varve

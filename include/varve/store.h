@@ -240,9 +240,10 @@ class Store {
   virtual Result<uint64_t> Fork(std::string_view run, std::string_view new_run,
                                 std::optional<uint64_t> at = {}) = 0;
   // Makes `to` the newest step of a run. The later steps, with their tags, move together and
-  // atomically to a new run RUN~1 (or ~2 ...). Open readers of the later steps get kNotFound,
-  // except those that keep their step (CheckpointReader). kNotFound: no such step.
-  // kFailedPrecondition: one of the later steps is the base of a save in progress.
+  // atomically to a new run RUN~1 (or ~2 ...). A reader that has one of the later steps open
+  // may then return kNotFound. Some readers keep their step and go on (CheckpointReader).
+  // kNotFound: no such step. kFailedPrecondition: one of the later steps is the base of a save in
+  // progress.
   virtual Result<RewindReport> Rewind(std::string_view run, uint64_t to) = 0;
 
   // The steps of a run at which a tensor changed, in ascending order. kNotFound: no step has such a
