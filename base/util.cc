@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/util.h"
 
+#include <dirent.h>
 #include <fcntl.h>
-#include <fts.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -89,36 +89,44 @@ Result<std::string> ReadSmallFileOrPipe(const std::filesystem::path& path, size_
   return ReadAtMost(fd.get(), max_bytes, path);
 }
 
-// Not by std::filesystem, which ends the process if there is no memory for a name.
+// Not by std::filesystem, which ends the process if there is no memory for a name. A file is looked
+// at by its name in its folder: by its path that takes half as long again.
 FolderUse MeasureFolder(const std::filesystem::path& path) {
   FolderUse use;
-  std::string root = path.string();
-  char* const roots[] = {root.data(), nullptr};
-  const std::unique_ptr<FTS, int (*)(FTS*)> walk(
-      ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, nullptr), ::fts_close);
+  std::vector<std::string> folders = {path.string()};
   // Files may vanish while we look: they count as gone.
-  const auto note = [&](const std::filesystem::path& place, int error) {
+  const auto note = [&](const std::string& place, int error) {
     if (error != 0 && error != ENOENT && error != ESTALE) {
       use.errors.push_back(ErrnoStatus("look into", place, error).message());
     }
   };
-  if (walk == nullptr) {
-    note(path, errno);
-    return use;
-  }
-  while (true) {
-    errno = 0;
-    const FTSENT* const entry = ::fts_read(walk.get());
-    if (entry == nullptr) {
-      note(path, errno);
-      break;
+  while (!folders.empty()) {
+    const std::string folder = std::move(folders.back());
+    folders.pop_back();
+    const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder.c_str()), ::closedir);
+    if (listing == nullptr) {
+      note(folder, errno);
+      continue;
     }
-    if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_NS || entry->fts_info == FTS_ERR) {
-      note(entry->fts_path, entry->fts_errno);
-    } else if (entry->fts_info == FTS_F) {
-      use.allocated_bytes += static_cast<uint64_t>(entry->fts_statp->st_blocks) * 512;
-      ++use.num_files;
+    const auto next = [&] {
+      errno = 0;
+      return ::readdir(listing.get());
+    };
+    const dirent* entry = nullptr;
+    while ((entry = next()) != nullptr) {
+      const std::string_view name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      struct stat info {};
+      if (::fstatat(::dirfd(listing.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        note(folder + "/" + entry->d_name, errno);
+      } else if (S_ISDIR(info.st_mode)) {
+        folders.push_back(folder + "/" + entry->d_name);
+      } else if (S_ISREG(info.st_mode)) {
+        use.allocated_bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+        ++use.num_files;
+      }
     }
+    note(folder, errno);
   }
   return use;
 }

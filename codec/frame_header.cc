@@ -15,8 +15,7 @@ namespace {
 constexpr uint8_t kMagic = 0xF5;  // no ASCII, no UTF-8
 constexpr uint8_t kMaxVersion = 3;
 constexpr size_t kChecksumBytes = 8;
-constexpr size_t kReplayAt = 24;   // in the header
-constexpr size_t kSourcesAt = 80;  // of a replay
+constexpr size_t kReplayAt = 24;  // in the header
 
 uint64_t HeaderChecksum(std::span<const std::byte> fields) {
   return XXH3_64bits(fields.data(), fields.size());

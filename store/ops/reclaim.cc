@@ -229,7 +229,10 @@ Result<ReclaimReport> StoreImpl::Reclaim(const ReclaimOptions& options) {
   VARVE_RETURN_IF_ERROR(RequireWriter());
   const UnderWay reclaiming(&reclaims_);
   const std::lock_guard maintenance(maintenance_mutex_);
-  return ReclaimInTurn(options);
+  const uint64_t disk_before = MeasureFolder(path_).allocated_bytes;
+  VARVE_ASSIGN_OR_RETURN(ReclaimReport report, ReclaimInTurn(options));
+  report.disk_bytes_before = disk_before;
+  return report;
 }
 
 // A trainer drops steps between its saves. It waits for merging, which is short, but not for a
@@ -244,10 +247,10 @@ Result<std::optional<ReclaimReport>> StoreImpl::ReclaimUnlessUnderWay() {
   return std::optional(report);
 }
 
-// Call it under the maintenance mutex. Commits go on meanwhile.
+// Call it under the maintenance mutex. Commits go on meanwhile. The caller knows what was on disk
+// before.
 Result<ReclaimReport> StoreImpl::ReclaimInTurn(const ReclaimOptions& options) {
   ReclaimReport report;
-  report.disk_bytes_before = MeasureFolder(path_).allocated_bytes;
   Status reclaimed = ReclaimFiles(options, &report);
   if (IsNoSpace(reclaimed)) {
     ReleaseReserve(path_);

@@ -31,6 +31,18 @@ TEST(MeasureFolderTest, CountsFilesBelow) {
   EXPECT_THAT(use.errors, IsEmpty());
 }
 
+TEST(MeasureFolderTest, ALinkToTheFolderIsFollowedAndLinksInItAreNot) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder.path() / "store");
+  std::filesystem::create_directory(folder.path() / "other");
+  std::ofstream(folder.path() / "store" / "a") << "x";
+  std::ofstream(folder.path() / "other" / "b") << "x";
+  std::filesystem::create_directory_symlink(folder.path() / "store", folder.path() / "link");
+  std::filesystem::create_directory_symlink(folder.path() / "other", folder.path() / "store" / "c");
+  std::filesystem::create_symlink(folder.path() / "other" / "b", folder.path() / "store" / "d");
+  EXPECT_EQ(MeasureFolder(folder.path() / "link").num_files, 1u);
+}
+
 // A folder that vanishes while it is measured is no error, so one that is not there is none.
 TEST(MeasureFolderTest, WhatIsGoneIsNoError) {
   const TempFolder folder;
