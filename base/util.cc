@@ -90,7 +90,7 @@ Result<std::string> ReadSmallFileOrPipe(const std::filesystem::path& path, size_
 }
 
 // Not by std::filesystem, which ends the process if there is no memory for a name. A file is looked
-// at by its name in its folder: by its path that takes half as long again.
+// at by its name in its folder, which takes less time than by its path.
 FolderUse MeasureFolder(const std::filesystem::path& path) {
   FolderUse use;
   std::vector<std::string> folders = {path.string()};
